@@ -135,6 +135,8 @@ def backward_usual(tensors, given=None, bint retain=False):
             if node is None or node in roots or not usual_root(tape, several[i], node):
                 return False
             cotangent = given[i] if each else given
+            if type(cotangent) is tuple or type(cotangent) is list:
+                return False                 # which torch refuses
             if cotangent is not None:
                 cotangent = cotangent_of(tape, several[i], node, cotangent)
             elif len(<tuple>node.shape) == 0 and is_float(node.dtype):

@@ -45,6 +45,7 @@ WRONG: dict[str, Callable[[Tensor], tuple[list[Tensor], Any]]] = {
     "none for a complex number": lambda x: ([torch.complex(x, x).sum()], None),
     "real for complex": lambda x: ([torch.complex(x, x)], G.clone()),
     "too few": lambda x: ([x.exp(), x.sum()], [G.clone()]),
+    "a list in a list": lambda x: ([x.exp()], [[G.clone()]]),
     "no tensor": lambda x: ([x.exp()], ["g"]),
     "a constant": lambda x: ([x.detach().exp()], G.clone()),
 }
