@@ -17,8 +17,7 @@ from autograd_opt.abi.original_functions import (
 )
 from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, get_is_leaf, get_retains_grad
 from autograd_opt.engine import backward as engine
-from autograd_opt.engine import entry
-from autograd_opt.graph import hooks, references, released_history
+from autograd_opt.graph import hooks, references
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.graph.tensor import CustomTensor, tensor
 from autograd_opt.record import dispatch, inplace
@@ -68,13 +67,10 @@ def backward(self: Any, gradient: Any = None, retain_graph: bool | None = None, 
     if torch.autograd.backward is not BACKWARD:
         torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
         return
-    if inputs is None and create_graph is False and not (released_history.graphs and released_history.innermost()) \
-            and entry.backward_usual(self, gradient, bool(retain_graph)):
-        return
     if enclosing() is not None:
         torch.Tensor.backward(self, gradient, retain_graph, create_graph, inputs)
         return
-    engine.backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
+    engine.backward(self, gradient, retain_graph, create_graph, inputs)
 
 
 def register_hook(self: Any, hook: Any) -> Any:

@@ -51,7 +51,7 @@ def tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
         if torch.autograd.backward is not BACKWARD:
             torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
             return
-        backward.backward(self, None if gradient is None else (gradient,), retain_graph, create_graph, inputs)
+        backward.backward(self, gradient, retain_graph, create_graph, inputs)
     call(*args, **kwargs)
 
 

@@ -18,4 +18,6 @@ cdef Node over(Tape tape, Op op, Node below, dict attrs, object t)
 cdef int attach(Tape tape, Node node, object tensor) except -1
 cdef int attach_strided(Tape tape, Node node, object tensor) except -1
 cdef int release_handle(Tape tape, object t) except -1
+cpdef dict geometry(view, base)
+cpdef Node move(Op op, Node below, dict attrs, t)
 cpdef wrote(t)

@@ -150,7 +150,19 @@ def append_over(Op op, Node below, dict attrs, t):
     return node
 
 
-def move(Op op, Node below, dict attrs, t):
+cpdef dict geometry(view, base):
+    """Where `view` lies in `base` and how it reads its memory, as attributes of the operators of `record/views.py`."""
+    cdef object dtype = ao_dtype(view), base_dtype = ao_dtype(base), start = base.storage_offset()
+    if dtype is not base_dtype:
+        start = start * base.element_size() // view.element_size()
+    return {
+        "size": shape_of(view), "stride": view.stride(), "offset": view.storage_offset() - start,
+        "base_size": shape_of(base), "base_stride": base.stride(), "dtype": dtype, "base_dtype": base_dtype,
+        "conj": base_dtype.is_complex and view.is_conj() != base.is_conj(), "neg": view.is_neg() != base.is_neg(),
+    }
+
+
+cpdef Node move(Op op, Node below, dict attrs, t):
     """Move `t`, which has its value already, to a node of its own over `below`; returns the node."""
     cdef Tape tape = tape_here()
     cdef Node node = over(tape, op, below, attrs, t)

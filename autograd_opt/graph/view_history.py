@@ -20,6 +20,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles, refusals
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.handles import geometry
 from autograd_opt.graph.hooks import hooks_of
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.thread_state import torch_autograd
@@ -63,19 +64,6 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
 def attach(op: Any, below: Any, attributes: dict[str, Any] | None, target: Tensor) -> Any:
     """Move `target`, written already, to a node of `op` over `below`."""
     return moved(target, below, lambda: handles.move(op, below, attributes, target), op is not WRITTEN)
-
-
-def geometry(view: Tensor, base: Tensor) -> dict[str, Any]:
-    """Where `view` lies in `base` and how it reads its memory, as attributes of the operators below."""
-    dtype, base_dtype, start = view.dtype, base.dtype, base.storage_offset()
-    if dtype is not base_dtype:
-        start = start * base.element_size() // view.element_size()
-    return {
-        "size": tuple(view.shape), "stride": view.stride(), "offset": view.storage_offset() - start,
-        "base_size": tuple(base.shape), "base_stride": base.stride(),
-        "dtype": dtype, "base_dtype": base_dtype,
-        "conj": base_dtype.is_complex and view.is_conj() != base.is_conj(), "neg": view.is_neg() != base.is_neg(),
-    }
 
 
 Making: Any = private.CreationMeta

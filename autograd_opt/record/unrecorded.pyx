@@ -18,7 +18,7 @@ from autograd_opt.abi.ctorch cimport (
 )
 from autograd_opt.abi.tensor_info cimport same_memory
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.handles cimport attach_strided, handle, over, release_handle, wrote
+from autograd_opt.graph.handles cimport geometry, handle, move, release_handle, wrote
 from autograd_opt.graph.node cimport (
     ELEMENTWISE, NOWHERE, REDUCES, REQUIRES_GRAD, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
@@ -167,22 +167,18 @@ cdef bint set_apart(object r, object source) except -1:
     cdef object below
     cdef Tape tape
     cdef Node node
+    cdef dict where
     if type(r) is Tensor and (source is None or not ao_is_view(source)) and ao_is_view(r) and ao_strided(r) \
             and not ao_is_inference(is_inference, r):
         below, tape = ao_get(get_base, r), active_tape()
         if tape is not None and ao_strided(below) and ao_dtype(r) is ao_dtype(below) and ao_dtype(r).is_floating_point:
             with private.DisableTorchFunction():
                 node = handle(tape, below)
-            if not node.flags & REQUIRES_GRAD:
-                return False
-            node = over(tape, APART, node, {
-                "size": shape_of(r), "stride": r.stride(), "offset": r.storage_offset() - below.storage_offset(),
-                "base_size": shape_of(below), "base_stride": below.stride(), "dtype": ao_dtype(r), "base_dtype": ao_dtype(below),
-                "conj": False, "neg": r.is_neg() != below.is_neg(), "unrecorded": True}, r)
-            release_handle(tape, r)
-            node.view = True
-            attach_strided(tape, node, r)
-            node.mark(NOWHERE)
+                if not node.flags & REQUIRES_GRAD:
+                    return False
+                where = geometry(r, below)
+                where["unrecorded"] = True
+                move(APART, node, where, r).mark(NOWHERE)
             return True
     from autograd_opt.record.views import set_apart as in_python
     return in_python(r, source)

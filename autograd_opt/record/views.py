@@ -12,6 +12,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.handles import geometry
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.view_history import (
     ITSELF,
@@ -19,7 +20,6 @@ from autograd_opt.graph.view_history import (
     Making,
     apart,
     attach_region,
-    geometry,
     hidden,
     leads_nowhere,
     moved,
