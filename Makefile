@@ -100,6 +100,7 @@ ifeq ($(PROFILE),1)
 	AUTOGRAD_OPT_PROFILE=record $(PIP) -e ".[demo,test]"
 	@echo "building again, by what a little of everything has run most"
 	$(BIN)/python scripts/training.py
+	AUTOGRAD_OPT_PLAIN=1 $(BIN)/python scripts/training.py
 	AUTOGRAD_OPT_PROFILE=use $(PIP) --no-deps -e .
 else
 	$(PIP) -e ".[demo,test]"
