@@ -19,7 +19,7 @@ from autograd_opt.engine import torch_engine
 from autograd_opt.engine.batched import Batch
 from autograd_opt.engine.entry cimport plain_cotangent, run_for_torch
 from autograd_opt.engine.leaf_order cimport heap_order
-from autograd_opt.engine.kernels cimport Tensor, transform_level
+from autograd_opt.engine.kernels cimport Tensor, transforms_active
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.graph import refusals
 from autograd_opt.graph.boundary cimport (
@@ -47,7 +47,7 @@ cdef enum Arrival:
 cpdef bint runs_as_written() except -1:
     """True if a call here is torch's own: nothing follows it, a graph records it, or torch looks at its operations."""
     return ao_builtin0(grad_enabled) is not True or active_tape() is not None or ao_builtin0(dispatch_modes) != 0 \
-        or transform_level() is not None or private.forward_level() >= 0 or hooks_in_place(True) is not None \
+        or transforms_active() or private.forward_level() >= 0 or hooks_in_place(True) is not None \
         or tracing() is not None
 
 
@@ -349,7 +349,7 @@ cdef list ordinary(list results, list leaves):
 
 cdef bint plain(list given) except -1:
     """True if no transform is around these cotangents: each stands for itself."""
-    if transform_level() is not None or private.forward_level() >= 0:
+    if transforms_active() or private.forward_level() >= 0:
         return False
     for g in given:
         if type(g) is not Tensor or not plain_cotangent(g):

@@ -21,7 +21,7 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.engine.executor cimport run as run_task
 from autograd_opt.engine.hot cimport NLL
 from autograd_opt.engine.kernels cimport (
-    CPU, Tensor, get_hooks, transform_level,
+    CPU, Tensor, get_hooks, transforms_active,
 )
 from autograd_opt.engine.leaf_gradients cimport hookless
 from autograd_opt.engine.task cimport GraphTask
@@ -126,7 +126,7 @@ def backward_usual(tensors, given=None, bint retain=False):
     if graph is None or graph.anomaly or tape.optimize and (graph.verify_each or not graph.default_passes):
         return False
     stack = getattr(running, "stack", None)
-    if stack is None or stack or given is not None and transform_level() is not None:
+    if stack is None or stack or given is not None and transforms_active():
         return False
     before = functions_off()
     try:
@@ -296,7 +296,7 @@ def grad_usual(outputs, inputs, given, retain, bint create_graph, bint allow_unu
         if not is_custom(t):
             return None
     graph, stack = tape.graph(), getattr(running, "stack", None)
-    if graph is None or graph.anomaly or stack is None or transform_level() is not None \
+    if graph is None or graph.anomaly or stack is None or transforms_active() \
             or (stack or tape.running or create_graph) and (graph.released is not None or too_deep()):
         return None
     before = functions_off()
@@ -381,7 +381,7 @@ cpdef list run_for_torch(Tape tape, list roots, list cotangents, list targets, b
     cdef list stack
     graph, stack = tape.graph(), getattr(running, "stack", None)
     if graph is None or graph.anomaly or graph.released is not None or stack is None or stack \
-            or ao_builtin0(anomaly_enabled) is True or transform_level() is not None:
+            or ao_builtin0(anomaly_enabled) is True or transforms_active():
         return None
     return run_to(targets, graph, tape, roots, cotangents, stack, retain, True, onward, everything)
 

@@ -10,7 +10,7 @@ cdef object mm, matmul, t_method, transpose, get_mT, reshape, expand, unsqueeze,
 cdef object is_neg, is_zero, get_hooks
 cdef object tanh_backward, sigmoid_backward, threshold_backward
 
-cdef object transform_level              # of torch.func, or None
+cdef object transforms_active            # any of torch.func?
 
 cdef inline tuple sizes(object shape):
     """The arguments of a method that takes sizes: each one, which torch's parser tries first; a tuple as a whole costs it an error."""

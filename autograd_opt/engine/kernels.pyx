@@ -31,4 +31,4 @@ tanh_backward = private.direct(torch.ops.aten.tanh_backward.default)
 sigmoid_backward = private.direct(torch.ops.aten.sigmoid_backward.default)
 threshold_backward = private.direct(torch.ops.aten.threshold_backward.default)
 
-transform_level = private.maybe_current_level
+transforms_active = private.transforms_active

@@ -10,7 +10,7 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.engine.frontier cimport close_frontier, open_frontier, push
-from autograd_opt.engine.kernels cimport ADD_K, IADD_K, Tensor, add, iadd, is_neg, is_zero, transform_level
+from autograd_opt.engine.kernels cimport ADD_K, IADD_K, Tensor, add, iadd, is_neg, is_zero, transforms_active
 from autograd_opt.engine.saved_values cimport stateless
 from autograd_opt.engine.unbroadcast cimport dtype_of, fit
 from autograd_opt.graph import refusals
@@ -46,8 +46,8 @@ cdef class GraphTask:
         open_frontier(&self.frontier)
         self.overflow = {}
         self.batch = batch
-        self.inplace = not create_graph and batch is None and transform_level() is None
-        self.direct = create_graph and batch is None and transform_level() is None
+        self.inplace = not create_graph and batch is None and not transforms_active()
+        self.direct = create_graph and batch is None and not transforms_active()
         self.callbacks = []
         self.places = {}
         self.undefined = set()

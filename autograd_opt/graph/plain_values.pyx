@@ -116,7 +116,7 @@ cdef struct KeptNumber:
 cdef KeptNumber _numbers[NUMBERS]
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object tracing_state = private.get_tracing_state
-cdef object transforms = private.peek_interpreter_stack
+cdef object transforms = private.transforms_active
 
 
 cdef tuple number_arguments(object number, object t, object dtype):
@@ -164,7 +164,7 @@ cdef tuple number_arguments(object number, object t, object dtype):
 
 cdef tuple as_tensor(object number, object dtype):
     """(the number as a tensor of its own,); None inside a transform, mode or trace that would make it theirs."""
-    if transforms() is not None or torch.is_inference_mode_enabled() or tracing_state() is not None:
+    if transforms() or torch.is_inference_mode_enabled() or tracing_state() is not None:
         return None
     with private.DisableTorchFunction():
         return (torch.tensor(number, dtype=torch.float64 if type(number) is float else torch.int64, device=CPU).to(dtype),)

@@ -12,7 +12,7 @@ import torch
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import primitive, view_of
 from autograd_opt.ops.shape import at_axis, place, sliced
-from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define
+from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define, spell
 
 SLOT = "#"
 """Stands in an index template for the next index tensor."""
@@ -87,6 +87,10 @@ def bind_gather(x: Any, dim: int, index: Any, *, sparse_grad: bool = False) -> t
 
 def bind_slice(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (x,), {"index": normal(index)}
+
+
+def bind_aten_slice(self: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    return (self,), {"index": normal(at_axis(dim, self.ndim, slice(start, end, step)))}
 
 
 def bind_index(x: Any, index: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -272,6 +276,7 @@ def masked_select_back(g: Any, mask: Any, x_shape: Any) -> Any:
 
 # ----- x[...] -----
 define("slice", "x, index=()", VIEW | PURE, forward=torch.Tensor.__getitem__, bind=bind_slice, x=sliced)
+spell("torch.ops.aten.slice", "slice", bind_aten_slice)
 define("index", "*tensors, index=()", VARIADIC | PURE, bind=bind_index,
        forward=lambda x, *tensors, index: x[fill(index, tensors)], joint=index_back)
 choose("T.__getitem__", pick_index)

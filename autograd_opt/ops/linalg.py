@@ -40,7 +40,7 @@ WORTH = 32
 def number_of(a: Any) -> int:
     """Under which number the factors of `a` can be found again; 0 for none."""
     if a.ndim != 2 or a.shape[0] < WORTH or a.shape[0] != a.shape[1] or not a.is_cpu \
-            or private.maybe_current_level() is not None:
+            or private.transforms_active():
         return 0
     return value_number(a)
 

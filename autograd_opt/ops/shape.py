@@ -240,14 +240,14 @@ define("unfold_backward", "g, shape=(), dim=0, size=1, step=1", PURE, "torch.ops
 for _name, _signature, _rule in (
     ("view_copy", "x, size=()", reshaped), ("unsqueeze_copy", "x, dim=0", reshaped),
     ("squeeze_copy", "x, *dim", unsqueezed),
-    ("permute_copy", "x, dims=()", permuted), ("narrow_copy", "x, dim=0, start=0, length=0", narrowed),
+    ("permute_copy", "x, dims=()", permuted), ("narrow_copy T.narrow_copy", "x, dim=0, start=0, length=0", narrowed),
     ("transpose_copy", "x, dim0=0, dim1=0", lambda g, *, dim0, dim1: g.transpose(dim0, dim1)),
     ("t_copy", "x", lambda g: g.t()), ("expand_copy", "x, size=()", expanded), ("alias_copy", "x", lambda g: g),
     ("diagonal_copy", "x, offset=0, dim1=0, dim2=1", diagonal_back), ("select_copy", "x, dim=0, index=0", selected),
     ("unfold_copy", "x, dimension=0, size=1, step=1", lambda g, x_shape, *, dimension, size, step:
         private.aten.unfold_backward(g, tuple(x_shape), dimension, size, step)),
 ):
-    define(_name, _signature, PURE | REDUCES, f"torch.{_name}", x=_rule)
+    define(_name.split()[0], _signature, PURE | REDUCES, f"torch.{_name}", x=_rule)
 # ----- copies in another order -----
 define("diag_embed", "x, offset=0, dim1=-2, dim2=-1", PURE, "torch.diag_embed T.diag_embed",
        x=lambda g, *, offset, dim1, dim2: g.diagonal(offset, dim1, dim2))

@@ -166,7 +166,7 @@ cdef extern from *:
     """
     PyObject *ao_innermost
 
-cdef object transform_level = private.maybe_current_level
+cdef object transforms_active = private.transforms_active
 cdef dict forward_names = forward_ad.__dict__
 cdef str FORWARD_LEVEL = private.FORWARD_LEVEL
 cdef object refuse_opening = None        # transforms.refuse_opening
@@ -269,7 +269,7 @@ cdef class Context:
         cdef bint numbers = self.optimize
         if self.thread is not None:
             self.refuse_second_entry()
-        if forward_names[FORWARD_LEVEL] >= 0 or transform_level() is not None or get_frame_callback():
+        if forward_names[FORWARD_LEVEL] >= 0 or transforms_active() or get_frame_callback():
             refuse_opening(self)
         allowance = self.allowance
         if self.optimize and (self.place is None or type(self.place) is tuple):

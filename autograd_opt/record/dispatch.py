@@ -20,7 +20,7 @@ from autograd_opt import errors
 from autograd_opt.graph import refusals
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, SPELLINGS, Binder, rename
-from autograd_opt.record import arguments, routes, unrecorded
+from autograd_opt.record import arguments, keyword_calls, routes, unrecorded
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[Any, Handler] = {}
@@ -74,6 +74,9 @@ def classify(func: Any) -> Handler:
         return routes.Write(inplace.handler(name), OPS[name], BINDERS[name], rename)
     if original(func) is not func:
         return replaced
+    twin = keyword_calls.twin_of(func)
+    if any(twin in table for table in (CALLS, SPELLINGS, DECOMPOSE, INPLACE)):
+        return classify(twin)
     name = getattr(func, "__name__", "")
     if name in ("__get__", "__set__", "__delete__"):
         return raw
@@ -148,6 +151,9 @@ def by_name(name: str) -> Handler:
 
 def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A spelling that the table does not know: torch decides whether it is valid."""
+    placed = keyword_calls.by_position(func, args, kwargs) if kwargs else None
+    if placed is not None:
+        return call(func, *placed)
     known = BODIES.get(func)
     if known is not None and kwargs.get("out") is None and func is not scaled_dot_product_attention:
         return known(func, args, kwargs)

@@ -20,7 +20,7 @@ from autograd_opt.graph import handles, view_history
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
-from autograd_opt.record import arguments, nested_values, new_nodes, recorder, routes, unrecorded, views
+from autograd_opt.record import arguments, keyword_calls, nested_values, new_nodes, recorder, routes, unrecorded, views
 from autograd_opt.record.dispatch import call, special
 from autograd_opt.record.items import index_attributes, is_whole
 from autograd_opt.record.leaves import meta, remade
@@ -91,7 +91,8 @@ def handler(name: str) -> Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]:
         try:
             operands, attributes = bind(*args, **rename(kwargs, op.operands))
         except TypeError:
-            return opaque_handler(func, args, kwargs)
+            placed = keyword_calls.by_position(func, args, kwargs) if kwargs else None
+            return opaque_handler(func, args, kwargs) if placed is None else handle(func, *placed)
         return write(op, func, args, kwargs, operands, arguments.plain_attributes(attributes))
 
     return handle

@@ -23,7 +23,7 @@ from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes cimport fill, record_outputs
 from autograd_opt.record.routes cimport Route
-from autograd_opt.record.torch_nodes cimport name_of, saved_operands, saves
+from autograd_opt.record.torch_nodes cimport is_unknown, keeps_nothing, name_of, saved_operands, saves
 from autograd_opt.record.torch_nodes import stages
 from autograd_opt.record.unrecorded cimport FOLLOWED, binding_of, by_itself
 
@@ -96,7 +96,7 @@ cdef class OpaqueCall:
         for edge in self.ways:
             if edge.node is not node:
                 return False
-        return callable(node) and node.name() != "CppFunction" and private.has_metadata(node)
+        return callable(node) and not is_unknown(type(node)) and private.has_metadata(node)
 
     def __repr__(self):
         return f"torch.{self.name}"
@@ -197,7 +197,7 @@ cdef class OpaqueCall:
                 given.append(gs[i])
         with torch_autograd():
             if not task.retain:
-                self.repeats = keeps_nothing(self)
+                self.repeats = self.keeps_nothing()
             found = self.found(outs, given, asked)
             for one in found:
                 if one is None:
@@ -212,6 +212,12 @@ cdef class OpaqueCall:
         each = iter(run_engine(tuple(outs), tuple(given), True, False, tuple(ends), allow_unreachable=True,
                                accumulate_grad=False))
         return [next(each) if on else None for on in asked]
+
+    cpdef bint keeps_nothing(self) except -1:
+        """Can a run follow one that frees the graph?"""
+        if self.hooked:
+            return False                 # to look would call the hooks
+        return keeps_nothing([self.node] if self.ways is None else [edge.node for edge in self.ways])
 
     cpdef list held(self, list operands):
         """Those operands that torch's nodes of this call hold as saved, None for each other."""
@@ -244,23 +250,6 @@ cdef class OpaqueCall:
 
 
 cdef set for_engine = set()              # classes of nodes one of which has made what is not like its input
-cpdef bint keeps_nothing(OpaqueCall call) except -1:
-    """Has torch saved no tensor for this call, so that a run can follow one that frees the graph?"""
-    cdef list stack
-    cdef set seen = set()
-    if call.hooked:
-        return False                     # to look would call the hooks
-    stack = [edge.node for edge in call.edges]
-    while stack:
-        function = stack.pop()
-        if function is None or function in seen or function.name().endswith("AccumulateGrad"):
-            continue
-        seen.add(function)
-        if function.name() == "CppFunction" or saves(function):
-            return False
-        for below in <tuple>function.next_functions:
-            stack.append((<tuple>below)[0])
-    return True
 
 
 cdef bint lacks_some(list found) except -1:
@@ -419,7 +408,7 @@ cdef object kind_of(object node):
     """The name of a node of torch's own that stands for one operator; None for others, written in Python or C++."""
     cdef object name = kinds.get(type(node), False)
     if name is False:
-        name = None if isinstance(node, PythonNode) or name_of(node) == "CppFunction" else name_of(node)
+        name = None if isinstance(node, PythonNode) or is_unknown(type(node)) else name_of(node)
         if len(kinds) < 4096:
             kinds[type(node)] = name
     return name

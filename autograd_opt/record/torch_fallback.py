@@ -26,7 +26,7 @@ from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
 from autograd_opt.record import new_nodes, opaque_calls, recorder, unrecorded
 from autograd_opt.record.nested_values import collect, substitute
-from autograd_opt.record.opaque_calls import OpaqueCall, keeps_nothing
+from autograd_opt.record.opaque_calls import OpaqueCall
 from autograd_opt.record.torch_nodes import name_of, stages
 from autograd_opt.record.unrecorded import detached
 
@@ -72,11 +72,11 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
                 found = call.cotangents(parts)
                 if found is not None:
                     if not task.retain:
-                        call.repeats = keeps_nothing(call)
+                        call.repeats = call.keeps_nothing()
                     return found
         with torch_autograd(), results_end(call):
             if not task.retain:
-                call.repeats = keeps_nothing(call)
+                call.repeats = call.keeps_nothing()
             ends = tuple([x for x, on in zip(ends_of(call), asked, strict=True) if on])
             given = iter(private.run_torch_engine(
                 tuple(outs), tuple(gs), True, False, ends, allow_unreachable=True, accumulate_grad=False))
@@ -88,7 +88,7 @@ def pull_back(g: Any, extra: Any, task: Any, node: Any) -> list[Any]:
                 for x, t, n in zip(call.inputs, operands, node.operands, strict=True)]
     with torch_autograd():
         if not task.retain:
-            call.repeats = keeps_nothing(call)
+            call.repeats = call.keeps_nothing()
         copies = [p.detach().requires_grad_(p.requires_grad) for p in gs]
         with results_end(call):
             given = iter(GRAD(outs, [x for x, on in zip(ends_of(call), asked, strict=True) if on], copies,

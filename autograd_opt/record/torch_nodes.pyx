@@ -10,18 +10,48 @@ cdef object get_base = ao_own(private.base_property)
 cdef object saved_fields = private.saved_fields
 cdef object ACCUMULATE = private.functions.AccumulateGrad
 cdef dict fields_of = {}               # a class of nodes -> how the operands are read that such a node saves; None: not known
+cdef dict every_field = {}             # a class of nodes -> how all is read that such a node saves; None: not known
 cdef dict _saving = {}                 # name of a class of nodes -> can they save tensors?
 
 
 cpdef bint saves(function) except -1:
     """True if torch has saved a tensor in one of its functions; one that was written since cannot be read, and is one."""
+    cdef object kind = type(function)
+    cdef list fields
+    if kind not in every_field:
+        names = saved_fields(kind)
+        every_field[kind] = [ao_own(getattr(kind, name)) for name in names] \
+            if not is_unknown(kind) and all([hasattr(kind, name) for name in names]) else None
+    fields = every_field[kind]
+    if fields is None:
+        return True
     try:
-        for name in saved_fields(type(function)):
-            if held(getattr(function, name, True)):
+        for field in fields:
+            if held(ao_get(field, function)):
                 return True
     except RuntimeError:
         return True
     return False
+
+
+cdef bint is_unknown(kind) except -1:
+    """Is this the class that torch shows of nodes written in C++ elsewhere, of which nothing can be read?"""
+    return kind.__name__ == "CppFunction"
+
+
+cpdef bint keeps_nothing(list functions) except -1:
+    """Has torch saved no tensor in these functions and those below them, so that a run can follow one that frees the graph?"""
+    cdef set seen = set()
+    while functions:
+        function = functions.pop()
+        if function is None or type(function) is ACCUMULATE or function in seen:
+            continue
+        seen.add(function)
+        if saves(function):
+            return False
+        for below in <tuple>function.next_functions:
+            functions.append((<tuple>below)[0])
+    return True
 
 
 cdef bint held(object value) except -1:
@@ -33,7 +63,7 @@ cdef list operands_of(object function):
     """How the operands are read that a node of torch's saves; None where that cannot be told."""
     cdef object kind = type(function)
     if kind not in fields_of:
-        if function.name() == "CppFunction" or not hasattr(function, "next_functions"):
+        if is_unknown(kind) or not hasattr(function, "next_functions"):
             fields_of[kind] = None
         else:
             fields_of[kind] = [ao_own(getattr(kind, name)) for name in saved_fields(kind) if hasattr(kind, name)
@@ -81,7 +111,7 @@ cpdef str name_of(last):
     """The name of torch's last node of a call, remembered with whether such a node can save tensors."""
     name = last.name()
     if name not in _saving:
-        _saving[name] = name == "CppFunction" or bool(saved_fields(type(last)))
+        _saving[name] = is_unknown(type(last)) or bool(saved_fields(type(last)))
     return name
 
 

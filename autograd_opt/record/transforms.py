@@ -333,7 +333,7 @@ def refuse_opening(graph: Any) -> None:
             f"{graph.label} was opened inside a forward-mode level (torch.autograd.forward_ad or torch.func.jvp): a "
             "graph does not record tangents; open it outside, and call the transform inside the graph"
         ))
-    if private.peek_interpreter_stack() is not None:
+    if private.transforms_active():
         raise errors.UnsupportedError(errors.at(
             f"{graph.label} was opened inside a torch.func transform: a graph does not record the transform's tensors; "
             "open it outside, and call the transform inside the graph"

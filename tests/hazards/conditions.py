@@ -199,7 +199,7 @@ conditions(
     ("not graph.default_passes", ENTRY + "test_other_graphs_do_not"),
 )
 conditions(
-    "if stack is None or stack or given is not None and transform_level() is not None:",
+    "if stack is None or stack or given is not None and transforms_active():",
     ("stack is None or stack", ENTRY + "test_first_gradients_are_memory_of_their_own"),
 )
 conditions(
