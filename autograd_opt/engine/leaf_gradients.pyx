@@ -31,6 +31,7 @@ cdef object is_conj = base.__dict__["is_conj"]
 cdef object get_device = ao_own(base.__dict__["device"])
 cdef object stride_method = base.__dict__["stride"]
 cdef object copy_method = base.__dict__["copy_"]
+cdef object empty = torch.empty
 cdef object empty_strided = torch.empty_strided
 cdef object is_zero = private.is_zerotensor
 cdef object iadd = base.__dict__["add_"]
@@ -49,28 +50,60 @@ cdef bint hookless(object t) except -1:
     return own.get("_requires_grad") is True and not own.get("_leaf_hooks") and not own.get("_post_hooks")
 
 
-cdef bint owned(object g, bint fresh, bint solid) except -1:
-    """Can the leaf take over `g`, which the run alone holds?  It is contiguous, and alone in memory that is what it seems."""
-    if solid:
+cdef tuple turned_strides(object t):
+    """The strides of a leaf that is dense in another order of its axes; None for one that is contiguous or has gaps."""
+    cdef list axes
+    cdef Py_ssize_t expected = 1
+    cdef tuple strides
+    if ao_contiguous(t):
+        return None
+    strides = <tuple>ao_method(stride_method, t, ())
+    axes = sorted([(stride, size) for stride, size in zip(strides, shape_of(t)) if size != 1])
+    for stride, size in axes:
+        if <Py_ssize_t>stride != expected:
+            return None
+        expected *= <Py_ssize_t>size
+    return strides
+
+
+cdef bint fits(object g, tuple strides) except -1:
+    """Are the strides of `g` those that torch gives to the gradient of a leaf with these; contiguous for None?"""
+    if strides is None:
+        return ao_contiguous(g)
+    if len(shape_of(g)) != len(strides):
+        return False
+    for size, have, wanted in zip(shape_of(g), <tuple>ao_method(stride_method, g, ()), strides):
+        if (have != wanted) if size != 1 else have == 0:
+            return False
+    return True
+
+
+cdef bint owned(object g, tuple strides, bint fresh, bint solid) except -1:
+    """Can the leaf take over `g`, which the run alone holds?  It lies as the leaf does, alone in memory that is what it seems."""
+    if solid and strides is None:
         return True
-    return ao_contiguous(g) and not ao_is_neg(is_neg, g) and not ao_is_zero(is_zero, g) and (fresh or sole_owner(g)) \
+    return fits(g, strides) and not ao_is_neg(is_neg, g) and not ao_is_zero(is_zero, g) and (fresh or sole_owner(g)) \
         and (is_float(ao_dtype(g)) or ao_method0(is_conj, g) is not True)
 
 
-cdef object copied(object g, object t):
-    """`g` in memory of its own, with the strides of `t`."""
+cdef object copied(object g, object t, tuple strides):
+    """`g` in memory of its own, with these strides; for None with those of a contiguous `t`, or contiguous."""
     cdef object out
     cdef size_t before = functions_off()
     try:
-        out = ao_call(empty_strided, (shape_of(t), ao_method(stride_method, t, ())),
-                      {"dtype": ao_dtype(g), "device": ao_get(get_device, g)})
+        if strides is None and ao_contiguous(t):
+            strides = <tuple>ao_method(stride_method, t, ())
+        if strides is None:
+            out = ao_call(empty, (shape_of(t),), {"dtype": ao_dtype(g), "device": ao_get(get_device, g)})
+        else:
+            out = ao_call(empty_strided, (shape_of(t), strides), {"dtype": ao_dtype(g), "device": ao_get(get_device, g)})
         return ao_method(copy_method, out, (g,))
     finally:
         functions_on(before)
 
 
 cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) except -1:
-    """Write the gradient of a contiguous leaf without hooks, as `engine/accumulate.py` would.
+    """Write the gradient of a leaf without hooks, as `engine/accumulate.py` would.
 
     False where the general way must decide.  A first gradient is taken over without a copy
     when the run alone holds `g` and `g` alone its memory; of a `solid` one, which a kernel has
@@ -78,6 +111,7 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
     """
     cdef object t = node.value, old
     cdef object dtype
+    cdef tuple strides
     if is_weak(t) or type(g) is not Tensor or ao_is_view(t) or node.flags & SPARSE:
         return False
     if type(t) is Parameter or type(t) is Tensor:
@@ -102,16 +136,17 @@ cdef bint write_grad(Node node, object g, bint sole, bint fresh, bint solid) exc
         finally:
             release()
         return True
-    if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or not same_shape(shape_of(t), node.shape if solid else shape_of(g)):
+    if ao_get(get_grad_dtype, t) is not dtype or not same_shape(shape_of(t), node.shape if solid else shape_of(g)):
         return False
+    strides = turned_strides(t)
     acquire()                            # what looks for modes and properties may let other threads run
     try:
         if ao_get(get_grad, t) is not None:
             return False
-        if sole and owned(g, fresh, solid):
+        if sole and owned(g, strides, fresh, solid):
             ao_start(g, Py_REFCNT(g), 0)
         else:
-            g = copied(g, t)
+            g = copied(g, t, strides)
         if is_custom(t):
             t.grad = g
         else:

@@ -192,6 +192,131 @@ def kron(input: Any, other: Any) -> Any:
     return private.aten._unsafe_view(left * right, [i * j for i, j in zip(a, b, strict=True)])
 
 
+@decompose("torch.linalg.multi_dot")
+def multi_dot(tensors: Any) -> Any:
+    """Up to three matrices, in the cheaper order; of more torch finds the order."""
+    axes = [t.ndim for t in tensors]
+    if not 2 <= len(axes) <= 3 or not {1, 2}.issuperset(axes) or 1 in axes[1:-1]:
+        return torch.linalg.multi_dot(tensors)
+    first, last = tensors[0], tensors[-1]
+    shape = (*first.shape[:-1], *last.shape[1:])
+    a = first.unsqueeze(0) if first.ndim == 1 else first
+    c = last.unsqueeze(-1) if last.ndim == 1 else last
+    if len(tensors) == 2:
+        return torch.mm(a, c).view(shape)
+    b = tensors[1]
+    (rows, left), (right, columns) = a.shape, c.shape
+    return (torch.mm(a, torch.mm(b, c)) if rows * right * (left + columns) > left * columns * (rows + right)
+            else torch.mm(torch.mm(a, b), c)).view(shape)
+
+
+@decompose("torch.linalg.matrix_power torch.matrix_power T.matrix_power")
+def matrix_power(A: Any, n: int) -> Any:
+    """By repeated squaring."""
+    if n == 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        return torch.linalg.matrix_power(A, n)
+    if n == 1:
+        return A.clone()
+    if n < 0:
+        A, n = torch.linalg.inv(A), -n
+    if n == 1:
+        return A
+    if n <= 3:
+        return A @ A if n == 2 else (A @ A) @ A
+    result, square = None, A
+    while True:
+        if n % 2:
+            result = square if result is None else result @ square
+        n //= 2
+        if not n:
+            return result
+        square = square @ square
+
+
+@decompose("torch.linalg.tensorsolve")
+def tensorsolve(A: Any, B: Any, dims: Any = None) -> Any:
+    if dims is not None:
+        A = A.movedim(dims, tuple(range(A.ndim - len(dims), A.ndim)))
+    shape = A.shape[B.ndim:]
+    n = math.prod(shape)
+    if A.numel() != n * n:
+        return torch.linalg.tensorsolve(A, B)                       # which refuses it
+    return torch.linalg.solve(A.reshape(n, n), B.reshape(n)).reshape(shape)
+
+
+@decompose("torch.linalg.tensorinv")
+def tensorinv(A: Any, ind: int = 2) -> Any:
+    rows, columns = A.shape[:ind], A.shape[ind:]
+    n = math.prod(columns)
+    if ind <= 0 or A.numel() != n * n:
+        return torch.linalg.tensorinv(A, ind)                       # which refuses it
+    return torch.linalg.inv(A.reshape(n, n)).reshape(*columns, *rows)
+
+
+# ----- statistics -----
+@decompose("torch.cov T.cov")
+def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> Any:
+    if input.ndim > 2 or fweights is not None or aweights is not None or not input.numel():
+        return torch.cov(input, correction=correction, fweights=fweights, aweights=aweights)
+    x = input if input.ndim == 2 else input.view(1, -1)
+    n = x.shape[1]
+    if n <= correction or x.dtype == torch.bool:
+        return torch.cov(input, correction=correction)              # which warns, or refuses it
+    x = x - (x.sum(1) / n).unsqueeze(1)
+    return (torch.mm(x, H(x.t())) / (n - correction)).squeeze()
+
+
+@decompose("torch.corrcoef T.corrcoef")
+def corrcoef(input: Any) -> Any:
+    if input.ndim > 2 or input.is_complex():
+        return torch.corrcoef(input)
+    c = torch.cov(input)
+    if not c.ndim:
+        return c / c
+    spread = c.diag().sqrt()
+    return (c / spread.view(-1, 1) / spread.view(1, -1)).clip(-1, 1)
+
+
+# ----- integrals -----
+def steps_of(y: Any, x: Any, dim: int) -> Any:
+    """The distances of the points at which `y` is known; they broadcast to one less than `y` along `dim`."""
+    if x.ndim == 1:
+        x = x.view([x.shape[0] if d == dim else 1 for d in range(y.ndim)])
+    elif x.ndim < y.ndim:
+        x = x.view((1,) * (y.ndim - x.ndim) + tuple(x.shape))
+    return x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)
+
+
+def suits(y: Any, x: Any, dim: int) -> bool:
+    """Is this a call that torch takes, of numbers, with something to add?"""
+    return bool(y.ndim and -y.ndim <= dim < y.ndim and y.shape[dim] and y.dtype != torch.bool and (
+        x is None or (x.ndim and x.dtype != torch.bool and (
+            x.shape[0] == y.shape[dim] if x.ndim == 1 else x.ndim <= y.ndim))))
+
+
+@decompose("torch.trapezoid torch.trapz")
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    if not suits(y, x, dim):
+        return torch.trapezoid(y, dx=dx, dim=dim) if x is None else torch.trapezoid(y, x, dim=dim)
+    dim %= y.ndim
+    if x is None:
+        return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) * 0.5) * dx
+    n = y.shape[dim]
+    return ((y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)) * steps_of(y, x, dim)).sum(dim) / 2.0
+
+
+@decompose("torch.cumulative_trapezoid")
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    if not suits(y, x, dim):
+        return torch.cumulative_trapezoid(y, dx=dx, dim=dim) if x is None else torch.cumulative_trapezoid(y, x, dim=dim)
+    dim %= y.ndim
+    n = y.shape[dim]
+    pairs = y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)
+    if x is None:
+        return (dx / 2.0 * pairs).cumsum(dim)
+    return (pairs * steps_of(y, x, dim)).cumsum(dim) / 2.0
+
+
 @decompose("torch.inner T.inner")
 def inner(input: Any, other: Any) -> Any:
     return input * other if not input.ndim or not other.ndim else tensordot(input, other, [-1], [-1])
@@ -241,6 +366,18 @@ def triplet_margin_loss(anchor: Any, positive: Any, negative: Any, margin: float
     if swap:
         far = torch.minimum(far, pairwise_distance(positive, negative, p, eps))
     loss = (margin + near - far).clamp_min(0)
+    return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
+
+
+@decompose("torch.cosine_embedding_loss")
+def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float = 0.0, reduction: int = 0) -> Any:
+    if target.ndim > 1 or input1.ndim != target.ndim + 1 or input2.ndim != target.ndim + 1:
+        return torch.cosine_embedding_loss(input1, input2, target, margin, reduction)        # which refuses it
+    dim = target.ndim
+    both = (input1 * input2).sum(dim)
+    cosine = both / (((input1 * input1).sum(dim) + 1e-12) * ((input2 * input2).sum(dim) + 1e-12)).sqrt()
+    zero = torch.zeros_like(cosine)
+    loss = torch.where(target == 1, 1 - cosine, zero) + torch.where(target == -1, (cosine - margin).clamp_min(0), zero)
     return loss.mean() if reduction == 1 else loss.sum() if reduction == 2 else loss
 
 

@@ -87,6 +87,40 @@ def ihfft(input: Any, n: Any = None, dim: int = -1, norm: Any = None) -> Any:
     return fft.rfft(input, n, dim, SWAPPED[norm]).conj()
 
 
+def axes_of(input: Any, s: Any, dim: Any) -> tuple[Any, Any, int, Any]:
+    """Sizes and axes before the last one of a transform, then the last one's axis and size."""
+    if dim is None:
+        dim = tuple(range(input.ndim))[-len(s):] if s is not None else tuple(range(input.ndim))
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
+    sizes = None if s is None else (s,) if isinstance(s, int) else tuple(s)
+    if not axes or (sizes is not None and len(sizes) != len(axes)):
+        raise IndexError("as many sizes as axes")
+    return None if sizes is None else sizes[:-1], axes[:-1], axes[-1], None if sizes is None else sizes[-1]
+
+
+@decompose("torch.fft.hfft2")
+def hfft2(input: Any, s: Any = None, dim: Any = (-2, -1), norm: Any = None) -> Any:
+    return hfftn(input, s, dim, norm)
+
+
+@decompose("torch.fft.ihfft2")
+def ihfft2(input: Any, s: Any = None, dim: Any = (-2, -1), norm: Any = None) -> Any:
+    return ihfftn(input, s, dim, norm)
+
+
+@decompose("torch.fft.hfftn")
+def hfftn(input: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
+    sizes, axes, last, n = axes_of(input, s, dim)
+    return fft.hfft(fft.fftn(input, sizes, axes, norm) if axes else input, n, last, norm)
+
+
+@decompose("torch.fft.ihfftn")
+def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
+    sizes, axes, last, n = axes_of(input, s, dim)
+    half = fft.ihfft(input, n, last, norm)
+    return fft.ifftn(half, sizes, axes, norm) if axes else half
+
+
 @decompose("torch.fft.fftshift")
 def fftshift(input: Any, dim: Any = None) -> Any:
     dims = range(input.ndim) if dim is None else (dim,) if isinstance(dim, int) else dim

@@ -13,7 +13,6 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 
-
 OPERATORS = (private.OpOverload, private.OpOverloadPacket)
 OWNERS = (*private.FUNCTION_NAMESPACES, torch.Tensor)
 """Where torch keeps the Python functions of its operators."""
@@ -38,18 +37,23 @@ def twin_of(func: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def signatures(name: str) -> tuple[tuple[tuple[str, ...], frozenset[str]], ...]:
-    """For each overload of `torch.ops.aten.name`: the names that have a place, in order, and all names.
+def signatures(name: str) -> tuple[tuple[tuple[tuple[str, bool], ...], frozenset[str]], ...]:
+    """For each overload of `torch.ops.aten.name`: what has a place, in order, and all names.
+
+    What has a place is its name, and whether it is a tensor.  It ends where another overload has another name.
 
     >>> signatures("flip")[0][0]
-    ('self', 'dims')
+    (('self', True), ('dims', False))
     """
     packet = getattr(torch.ops.aten, name, None)
-    found = []
-    for overload in packet.overloads() if packet is not None else ():
-        arguments = getattr(packet, overload)._schema.arguments
-        found.append((tuple([a.name for a in arguments if not a.kwarg_only]), frozenset([a.name for a in arguments])))
-    return tuple(found)
+    schemas = [getattr(packet, overload)._schema for overload in packet.overloads()] if packet is not None else []
+    schemas = [schema for schema in schemas if any("Tensor" in str(r.type) for r in schema.returns)]
+    placed = [[a for a in schema.arguments if not a.kwarg_only] for schema in schemas]
+    agreed = 0
+    while len({row[agreed].name for row in placed if len(row) > agreed}) == 1:
+        agreed += 1
+    return tuple([(tuple([(a.name, "Tensor" in str(a.type)) for a in row[:agreed]]),
+                   frozenset([a.name for a in schema.arguments])) for row, schema in zip(placed, schemas, strict=True)])
 
 
 def by_position(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
@@ -64,11 +68,11 @@ def by_position(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     if isinstance(func, types.FunctionType):
         return None                             # Python's own parameters may have other names
     first = "self" if isinstance(func, OPERATORS) else "input"
-    for names, known in signatures(getattr(func, "__name__", "").partition(".")[0]):
+    for parameters, known in signatures(getattr(func, "__name__", "").partition(".")[0]):
         placed, left = list(args), dict(kwargs)
-        for name in names[len(args):]:
+        for name, is_tensor in parameters[len(args):]:
             word = first if name == "self" else name
-            if word not in left:
+            if word not in left or is_tensor < isinstance(left[word], torch.Tensor):
                 break
             placed.append(left.pop(word))
         if len(placed) > len(args) and left.keys() <= known:

@@ -499,3 +499,46 @@ def test_a_first_gradient_lies_as_its_leaf_does() -> None:
     assert x.grad is not None
     assert x.grad.stride() == x.stride()
     assert torch.equal(x.grad, turned)
+
+
+ORDERS: dict[str, Callable[[], torch.Tensor]] = {
+    "transposed": lambda: torch.arange(1.0, 7.0).reshape(2, 3).t(),
+    "channels last": lambda: torch.arange(1.0, 49.0).reshape(2, 3, 4, 2).contiguous(memory_format=torch.channels_last),
+    "one row": lambda: torch.arange(1.0, 4.0).reshape(3, 1).t(),
+    "a stride of its own": lambda: torch.arange(1.0, 9.0).as_strided((1, 3), (7, 1)),
+    "permuted": lambda: torch.arange(1.0, 25.0).reshape(2, 3, 4).permute(2, 0, 1),
+}
+STEPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "product": lambda x: (x * x).sum(),
+    "contiguous factor": lambda x: (x * torch.full_like(x, 2.0, memory_format=torch.contiguous_format)).sum(),
+    "exp": lambda x: x.exp().sum(),
+    "twice": lambda x: x.sin().sum() + (x * 3).sum(),
+    "threshold": lambda x: x.relu().mul(2).sum(),
+    "contiguous": lambda x: x.contiguous().exp().sum(),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_kernels_gradient_is_laid_out_as_a_leaf_in_another_order(order: str, step: str) -> None:
+    eager, own = (torch.nn.Parameter(ORDERS[order]()) for _ in range(2))
+    STEPS[step](eager).backward()
+    with ao.AutogradGraph():
+        STEPS[step](own).backward()
+    assert own.grad is not None
+    assert eager.grad is not None
+    assert own.grad.stride() == eager.grad.stride()
+    assert torch.equal(own.grad, eager.grad)
+
+
+def test_the_gradient_of_a_leaf_with_gaps_has_none() -> None:
+    for step in STEPS.values():
+        eager, own = (torch.nn.Parameter(torch.arange(1.0, 13.0).reshape(3, 4)[:, ::2].detach()) for _ in range(2))
+        assert own.stride() == (4, 2)
+        step(eager).backward()
+        with ao.AutogradGraph():
+            step(own).backward()
+        assert own.grad is not None
+        assert eager.grad is not None
+        assert own.grad.stride() == eager.grad.stride() == (2, 1)
+        assert torch.equal(own.grad, eager.grad)

@@ -161,18 +161,19 @@ conditions(
     ("wanted", NATIVE + "test_captured_cotangents_are_the_users"),
 )
 conditions(
-    "if solid:\n        return True\n    return ao_contiguous(g)",
-    ("solid", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    "if solid and strides is None:\n        return True\n    return fits(g, strides)",
+    ("strides is None", ENTRY + "test_a_kernels_gradient_is_laid_out_as_a_leaf_in_another_order"),
     holds=True,
 )
 conditions(
-    "return ao_contiguous(g) and not ao_is_neg(is_neg, g)",
-    ("ao_contiguous(g)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
+    "return fits(g, strides) and not ao_is_neg(is_neg, g)",
+    ("fits(g, strides)", ENTRY + "test_a_first_gradient_lies_as_its_leaf_does"),
     holds=True,
 )
 conditions(
-    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or not same_shape(",
-    ("not ao_contiguous(t)", ENTRY + "test_first_gradients_are_memory_of_their_own"),
+    "if strides is None and ao_contiguous(t):",
+    ("ao_contiguous(t)", ENTRY + "test_the_gradient_of_a_leaf_with_gaps_has_none"),
+    holds=True,
 )
 
 # ----- the entries of torch's own callables ----------------------------------------------------------
@@ -432,11 +433,11 @@ conditions(
     holds=True,
 )
 conditions(
-    "if not ao_contiguous(t) or ao_get(get_grad_dtype, t) is not dtype or not same_shape(",
+    "if ao_get(get_grad_dtype, t) is not dtype or not same_shape(",
     ("ao_get(get_grad_dtype, t) is not dtype", WRITTEN + "test_a_gradient_of_another_type"),
 )
 conditions(
-    "if sole and owned(g, fresh, solid):",
+    "if sole and owned(g, strides, fresh, solid):",
     ("sole", WRITTEN + "test_no_gradient_shares_memory_with_another"),
     holds=True,
 )

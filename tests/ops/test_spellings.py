@@ -29,10 +29,10 @@ def spellings(op: OpInfo, x: torch.Tensor, args: tuple[Any, ...], kwargs: dict[s
     """The sample's call by position, and in each other spelling that torch takes."""
     name = op.name.replace(".", "_").removeprefix("nn_functional_")
     yield "position", lambda: op.op(x, *args, **kwargs)
-    for names, _ in signatures(name):
-        if not args or len(args) >= len(names):
+    for parameters, _ in signatures(name):
+        if not args or len(args) >= len(parameters):
             continue
-        named = {**dict(zip(names[1:], args, strict=False)), **kwargs}
+        named = {**dict(zip([word for word, _ in parameters[1:]], args, strict=False)), **kwargs}
         for kind, function in (("names", op.op), ("method by names", op.method_variant)):
             if function is not None and taken(lambda f=function, n=named: f(x, **n)):
                 yield kind, lambda f=function, n=named: f(x, **n)
@@ -60,7 +60,8 @@ def run(call: Call, leaves: list[torch.Tensor]) -> tuple[list[torch.Tensor], lis
     outputs = [t for t in tree_flatten(call())[0] if isinstance(t, torch.Tensor)]
     followed = [t for t in outputs if t.requires_grad]
     gs = [torch.linspace(1, 2, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype) for t in followed]
-    return [t.detach().clone() for t in outputs], list(torch.autograd.grad(followed, leaves, gs, allow_unused=True)) if followed else []
+    gradients = torch.autograd.grad(followed, leaves, gs, allow_unused=True) if followed else ()
+    return [t.detach().clone() for t in outputs], list(gradients)
 
 
 def recorded(call: Call, leaves: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[Any], bool]:
@@ -105,6 +106,14 @@ def test_every_spelling_is_recorded_alike(name: str) -> None:
 def test_a_name_after_a_gap_stays_a_name() -> None:
     x, y = torch.zeros(4, 4), torch.zeros(2, 4)
     assert by_position(torch.slice_scatter, (x,), {"src": y, "dim": 0, "end": 2}) == ((x, y, 0), {"end": 2})
+
+
+def test_a_name_that_says_which_overload_is_meant_stays() -> None:
+    x = torch.ones(2, 2)
+    assert by_position(torch.max, (x,), {"dim": torch.tensor(1)}) is None
+    assert by_position(torch.max, (x,), {"dim": 1}) is None
+    assert by_position(torch.std, (x,), {"unbiased": False}) is None
+    assert by_position(torch.flip, (x,), {"dims": torch.tensor(1)}) is None
 
 
 def test_names_that_no_schema_has_are_left_to_torch() -> None:
