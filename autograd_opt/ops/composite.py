@@ -419,6 +419,26 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 
 # ----- layers -----
+PADDINGS = {"reflect": "reflection", "replicate": "replication"}
+
+
+@decompose("F.pad torch._C._nn.pad")
+def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
+    """What is no constant padding: copies of the edge, or of what lies inside."""
+    axes = len(pad) // 2
+    if mode in PADDINGS and value in (None, 0) and 1 <= axes <= 3 and len(pad) == 2 * axes \
+            and axes + 1 <= input.ndim <= axes + 2:
+        return getattr(private.nn, f"{PADDINGS[mode]}_pad{axes}d")(input, pad)
+    sizes = input.shape[::-1]
+    if mode == "circular" and value in (None, 0) and len(pad) == 2 * axes and axes + 1 <= input.ndim <= axes + 2 \
+            and all(0 <= p <= sizes[i // 2] for i, p in enumerate(pad)):
+        for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+            size = input.shape[-axis]
+            input = torch.cat([input.narrow(-axis, size - before, before), input, input.narrow(-axis, 0, after)], -axis)
+        return input
+    return torch.nn.functional.pad(input, pad, mode, value)
+
+
 @decompose("torch.prelu T.prelu F.prelu")
 def prelu(input: Any, weight: Any) -> Any:
     if input.ndim != weight.ndim:
@@ -438,6 +458,35 @@ def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
     size = output_size[0] if isinstance(output_size, (tuple, list)) else output_size
     return adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
+
+
+@decompose("torch.max_pool1d_with_indices")
+def max_pool1d_with_indices(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+                            ceil_mode: bool = False) -> Any:
+    k, s, p, d = (v[0] if isinstance(v, (tuple, list)) and v else v
+                  for v in (kernel_size, stride or kernel_size, padding, dilation))
+    pooled, indices = private.nn.max_pool2d_with_indices(
+        input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode)
+    return pooled.squeeze(-2), indices.squeeze(-2)
+
+
+@decompose("torch.adaptive_max_pool1d")
+def adaptive_max_pool1d(input: Any, output_size: Any) -> Any:
+    size = output_size[0] if isinstance(output_size, (tuple, list)) else output_size
+    pooled, indices = private.nn.adaptive_max_pool2d(input.unsqueeze(-2), (1, size))
+    return pooled.squeeze(-2), indices.squeeze(-2)
+
+
+def adaptive_max_pool(n: int) -> Any:
+    """The pooling over `n` axes; torch computes the indices in any case."""
+    def function(input: Any, output_size: Any, return_indices: bool = False) -> Any:
+        found = getattr(torch.nn.functional, f"adaptive_max_pool{n}d_with_indices")(input, output_size)
+        return found if return_indices else found[0]
+    return function
+
+
+for _n in (1, 2, 3):
+    decompose(f"F.adaptive_max_pool{_n}d")(adaptive_max_pool(_n))
 
 
 def wanted_size(size: Any, shape: Any) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.binding import Plan, convolution_backward
 from autograd_opt.ops.helpers import refuse
-from autograd_opt.ops.table import PURE, REDUCES, choose, decompose, define, spell
+from autograd_opt.ops.table import MULTI, PURE, REDUCES, choose, decompose, define, spell
 
 A: Any = private.aten
 EMPTY = inspect.Parameter.empty
@@ -126,6 +127,34 @@ def max_pool_kernel(forward: Any) -> Callable[..., Any]:
     return kernel
 
 
+def adaptive_max_rule(backward: Any) -> Callable[..., Any]:
+    def rule(g: Any, x: Any, extra: Any) -> Any:
+        return backward(g.parts[0], x, extra)
+    return rule
+
+
+def unpool_rule(n: int) -> Callable[..., Any]:
+    def rule(g: Any, indices: Any) -> Any:
+        return g.flatten(-n).gather(-1, indices.flatten(-n)).reshape(indices.shape)
+    return rule
+
+
+def indexed(forward: Any) -> Callable[..., Any]:
+    """The kernel of a pooling with (values, indices), whose rule reads the indices."""
+    def kernel(*operands: Any, **attributes: Any) -> Any:
+        result = forward(*operands, **attributes)
+        return result, result[1].detach()
+    return kernel
+
+
+def of_values(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule of such a pooling, by that of one that has the values alone."""
+    @functools.wraps(rule)
+    def joint(g: Any, *rest: Any, **attributes: Any) -> Any:
+        return rule(g.parts[0], *rest, **attributes)
+    return joint
+
+
 bind_max_pool.__dict__["plan"] = Plan(
     [("x", 0, EMPTY), ("kernel_size", "kernel_size", EMPTY), ("stride", "stride", None), ("padding", "padding", 0),
      ("dilation", "dilation", 1), ("ceil_mode", "ceil_mode", False), ("return_indices", None, False)], 7)
@@ -137,6 +166,15 @@ for _n in (2, 3):
            f"torch.max_pool{_n}d F.max_pool{_n}d", bind=bind_max_pool,
            kernel=max_pool_kernel(getattr(private.nn, f"max_pool{_n}d_with_indices")),
            x=max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n))
+    define(f"max_pool{_n}d_with_indices", "x, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False",
+           PURE | MULTI, f"torch._C._nn.max_pool{_n}d_with_indices",
+           kernel=indexed(max_pool_kernel(getattr(private.nn, f"max_pool{_n}d_with_indices"))),
+           x=of_values(max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n)))
+    define(f"adaptive_max_pool{_n}d", "x, output_size=1", PURE | MULTI, f"torch._C._nn.adaptive_max_pool{_n}d",
+           kernel=indexed(getattr(private.nn, f"adaptive_max_pool{_n}d")),
+           x=adaptive_max_rule(getattr(A, f"adaptive_max_pool{_n}d_backward")))
+    define(f"max_unpool{_n}d", "x, indices, output_size=()" + ", stride=(), padding=()" * (_n == 3), PURE,
+           f"torch._C._nn.max_unpool{_n}d", x=unpool_rule(_n))
 define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._adaptive_avg_pool2d",
        x=lambda g, x: A._adaptive_avg_pool2d_backward(g, x))
 define("adaptive_avg_pool3d", "x, output_size=1", PURE, "torch._adaptive_avg_pool3d",

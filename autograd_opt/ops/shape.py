@@ -267,6 +267,19 @@ define("tile", "x, *dims", PURE, "torch.tile T.tile",
        x=lambda g, x_shape, *, dims: fold_repeats(g, x_shape, tuple(dims)))
 define("pad", "x, pad=(), mode='constant', value=None", PURE, "F.pad torch._C._nn.pad", bind=bind_pad,
        x=lambda g, *, pad: torch.nn.functional.pad(g, [-p for p in pad]))
+def edge_padding(backward: Any) -> Any:
+    return lambda g, x, *, padding: backward(g, x, padding)
+
+
+def edge_padding_back(forward: Any) -> Any:
+    return lambda h, *, padding: forward(h, padding)
+
+
+for _name in (f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3)):
+    define(_name, "x, padding=()", PURE, f"torch._C._nn.{_name}",
+           x=edge_padding(getattr(private.aten, f"{_name}_backward")))
+    define(f"{_name}_backward", "g, x, padding=()", PURE, f"torch.ops.aten.{_name}_backward",
+           g=edge_padding_back(getattr(private.nn, _name)))
 define("constant_pad_nd", "x, pad=(), value=0", PURE, "torch.constant_pad_nd",
        x=lambda g, *, pad: torch.nn.functional.pad(g, [-p for p in pad]))
 define("pixel_shuffle", "x, upscale_factor=1", PURE, "torch.pixel_shuffle F.pixel_shuffle",
