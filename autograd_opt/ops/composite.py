@@ -287,16 +287,19 @@ def steps_of(y: Any, x: Any, dim: int) -> Any:
     return x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)
 
 
-def suits(y: Any, x: Any, dim: int) -> bool:
-    """Is this a call that torch takes, of numbers, with something to add?"""
-    return bool(y.ndim and -y.ndim <= dim < y.ndim and y.shape[dim] and y.dtype != torch.bool and (
-        x is None or (x.ndim and x.dtype != torch.bool and (
-            x.shape[0] == y.shape[dim] if x.ndim == 1 else x.ndim <= y.ndim))))
+def suits(y: Any, x: Any, dx: Any, dim: int) -> bool:
+    """Is this a call that torch takes, of numbers, with something to add?  Of a tensor `dx` it takes the number."""
+    if isinstance(dx, torch.Tensor) or not -y.ndim <= dim < y.ndim or not y.shape[dim] or y.dtype == torch.bool:
+        return False
+    if x is None:
+        return True
+    return bool(x.ndim) and x.dtype != torch.bool and (
+        x.shape[0] == y.shape[dim] if x.ndim == 1 else x.ndim <= y.ndim)
 
 
 @decompose("torch.trapezoid torch.trapz")
 def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
-    if not suits(y, x, dim):
+    if not suits(y, x, dx, dim):
         return torch.trapezoid(y, dx=dx, dim=dim) if x is None else torch.trapezoid(y, x, dim=dim)
     dim %= y.ndim
     if x is None:
@@ -307,7 +310,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
 
 @decompose("torch.cumulative_trapezoid")
 def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
-    if not suits(y, x, dim):
+    if not suits(y, x, dx, dim):
         return torch.cumulative_trapezoid(y, dx=dx, dim=dim) if x is None else torch.cumulative_trapezoid(y, x, dim=dim)
     dim %= y.ndim
     n = y.shape[dim]
@@ -426,12 +429,13 @@ PADDINGS = {"reflect": "reflection", "replicate": "replication"}
 def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     """What is no constant padding: copies of the edge, or of what lies inside."""
     axes = len(pad) // 2
-    if mode in PADDINGS and value in (None, 0) and 1 <= axes <= 3 and len(pad) == 2 * axes \
-            and axes + 1 <= input.ndim <= axes + 2:
+    if not 1 <= axes <= 3 or len(pad) != 2 * axes or not axes + 1 <= input.ndim <= axes + 2 or value not in (None, 0) \
+            or (input.is_cuda and torch.are_deterministic_algorithms_enabled()):
+        return torch.nn.functional.pad(input, pad, mode, value)
+    if mode in PADDINGS:
         return getattr(private.nn, f"{PADDINGS[mode]}_pad{axes}d")(input, pad)
     sizes = input.shape[::-1]
-    if mode == "circular" and value in (None, 0) and len(pad) == 2 * axes and axes + 1 <= input.ndim <= axes + 2 \
-            and all(0 <= p <= sizes[i // 2] for i, p in enumerate(pad)):
+    if mode == "circular" and input.is_contiguous() and all(0 <= p <= sizes[i // 2] for i, p in enumerate(pad)):
         for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
             size = input.shape[-axis]
             input = torch.cat([input.narrow(-axis, size - before, before), input, input.narrow(-axis, 0, after)], -axis)

@@ -95,7 +95,9 @@ def axes_of(input: Any, s: Any, dim: Any) -> tuple[Any, Any, int, Any]:
     sizes = None if s is None else (s,) if isinstance(s, int) else tuple(s)
     if not axes or (sizes is not None and len(sizes) != len(axes)):
         raise IndexError("as many sizes as axes")
-    return None if sizes is None else sizes[:-1], axes[:-1], axes[-1], None if sizes is None else sizes[-1]
+    if sizes is None:
+        return None, axes[:-1], axes[-1], None
+    return sizes[:-1], axes[:-1], axes[-1], None if sizes[-1] == -1 else sizes[-1]       # -1: as long as it is
 
 
 @decompose("torch.fft.hfft2")
