@@ -277,49 +277,6 @@ def corrcoef(input: Any) -> Any:
     return (c / spread.view(-1, 1) / spread.view(1, -1)).clip(-1, 1)
 
 
-# ----- integrals -----
-def steps_of(y: Any, x: Any, dim: int) -> Any:
-    """The distances of the points at which `y` is known; they broadcast to one less than `y` along `dim`."""
-    if x.ndim == 1:
-        x = x.view([x.shape[0] if d == dim else 1 for d in range(y.ndim)])
-    elif x.ndim < y.ndim:
-        x = x.view((1,) * (y.ndim - x.ndim) + tuple(x.shape))
-    return x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1)
-
-
-def suits(y: Any, x: Any, dx: Any, dim: int) -> bool:
-    """Is this a call that torch takes, of numbers, with something to add?  Of a tensor `dx` it takes the number."""
-    if isinstance(dx, torch.Tensor) or not -y.ndim <= dim < y.ndim or not y.shape[dim] or y.dtype == torch.bool:
-        return False
-    if x is None:
-        return True
-    return bool(x.ndim) and x.dtype != torch.bool and (
-        x.shape[0] == y.shape[dim] if x.ndim == 1 else x.ndim <= y.ndim)
-
-
-@decompose("torch.trapezoid torch.trapz")
-def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
-    if not suits(y, x, dx, dim):
-        return torch.trapezoid(y, dx=dx, dim=dim) if x is None else torch.trapezoid(y, x, dim=dim)
-    dim %= y.ndim
-    if x is None:
-        return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) * 0.5) * dx
-    n = y.shape[dim]
-    return ((y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)) * steps_of(y, x, dim)).sum(dim) / 2.0
-
-
-@decompose("torch.cumulative_trapezoid")
-def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
-    if not suits(y, x, dx, dim):
-        return torch.cumulative_trapezoid(y, dx=dx, dim=dim) if x is None else torch.cumulative_trapezoid(y, x, dim=dim)
-    dim %= y.ndim
-    n = y.shape[dim]
-    pairs = y.narrow(dim, 0, n - 1) + y.narrow(dim, 1, n - 1)
-    if x is None:
-        return (dx / 2.0 * pairs).cumsum(dim)
-    return (pairs * steps_of(y, x, dim)).cumsum(dim) / 2.0
-
-
 @decompose("torch.inner T.inner")
 def inner(input: Any, other: Any) -> Any:
     return input * other if not input.ndim or not other.ndim else tensordot(input, other, [-1], [-1])

@@ -399,9 +399,9 @@ KNOWN = (
     ),
     Known(
         "`out=` of another shape on a result with a history: torch takes its cotangent, of the new shape, for the old",
-        r"torch raises (None .*this library RuntimeError\('size .* is not expandable|.*invalid gradient at index)",
-        r"no_grad\(\): .*out=",
-        "u = F.adaptive_max_pool1d(f.reshape(1, 1, -1), 2)\nwith torch.no_grad(): torch.mul(w, 2, out=u)\n"
+        r"\.grad is",
+        r"(multi_dot|cov|corrcoef|quantile)\((?s:.)*no_grad\(\): .*out=",
+        "u = torch.linalg.multi_dot([f, f[:, None], f[None], f])\nwith torch.no_grad(): torch.mul(w, 2, out=u)\n"
         "u.sum().backward()",
         of_its_shape,
     ),
@@ -462,7 +462,7 @@ KNOWN = (
         "whether a result is a view of memory that nobody has seen: of the squeezed result of a kernel, say",
         r"told by .*_is_view\(\)",
         r"_is_view\(\)",
-        "u = F.adaptive_max_pool1d(d.reshape(1, 1, -1), 2)\ntell(u._is_view())",
+        "u = torch.linalg.multi_dot([d, d[:, None], d[None], d])\ntell(u._is_view())",
         copied_hidden,
         sometimes="views are recorded one by one while a view lives whose base came to require grad after it was made",
     ),
