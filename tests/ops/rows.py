@@ -400,6 +400,18 @@ row("avg_pool", lambda x: F.avg_pool2d(x, 2, 1).sum() * F.avg_pool1d(x[0], 2), N
 row("avg_pool3d", lambda x: F.avg_pool3d(x, 2) ** 2, N(1, 1, 2, 4, 4))
 row("max_pool", lambda x: F.max_pool2d(x, 2, 1).sum() * F.max_pool1d(x[0], 2) ** 2, N(1, 2, 4, 4))
 row("max_pool3d", lambda x: F.max_pool3d(x, 2) ** 2, N(1, 1, 2, 4, 4))
+for _n, _pool, _adaptive, _unpool in ((2, F.max_pool2d, F.adaptive_max_pool2d, F.max_unpool2d),
+                                      (3, F.max_pool3d, F.adaptive_max_pool3d, F.max_unpool3d)):
+    _within = N(1, 2, *(3,) * _n)
+    _places = _pool(torch.arange(4.0**_n).reshape(1, *(4,) * _n), 2, return_indices=True)[1]
+    row(f"max_pool{_n}d with indices", lambda x, pool=_pool: pool(x, 2, 1, return_indices=True)[0] ** 2, _within)
+    row(f"adaptive_max_pool{_n}d", lambda x, pool=_adaptive: pool(x, 2) ** 2, _within)
+    row(f"max_unpool{_n}d", lambda x, places, unpool=_unpool: unpool(x, places, 2) ** 2, N(1, *(2,) * _n), _places)
+for _n in (1, 2, 3):
+    _pad, _around = (1, 2, 0, 1, 2, 1)[:2 * _n], N(2, *(3,) * _n)
+    row(f"reflection_pad{_n}d", lambda x, pad=_pad: F.pad(x, pad, "reflect") ** 2, _around)
+    row(f"replication_pad{_n}d", lambda x, pad=_pad: F.pad(x, pad, "replicate") ** 2, _around)
+row("circular", lambda x: F.pad(x, (1, 2, 0, 1), "circular") ** 2, N(1, 2, 3, 3))
 row("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 2) ** 2 * F.adaptive_avg_pool2d(x,
     1) * F.adaptive_avg_pool1d(x[0], 2).sum(),
     N(1, 2, 4, 4))
