@@ -141,7 +141,6 @@ temporarily_clear_interpreter_stack: Any = pyfunctorch.temporarily_clear_interpr
 temporarily_pop_interpreter_stack: Any = pyfunctorch.temporarily_pop_interpreter_stack
 transforms_active: Callable[[], bool] = C._are_functorch_transforms_active
 """Does a transform of torch.func run?  Others that tell give the thread a state that torch's engine then copies."""
-peek_interpreter_stack: Callable[[], Any] = functorch.peek_interpreter_stack
 is_functorch_wrapped_tensor: Callable[[Any], bool] = functorch.is_functorch_wrapped_tensor
 is_batchedtensor: Callable[[Any], bool] = functorch.is_batchedtensor
 get_unwrapped: Callable[[Any], Any] = functorch.get_unwrapped
