@@ -407,25 +407,28 @@ def prelu(input: Any, weight: Any) -> Any:
     return torch._prelu_kernel(input, weight)
 
 
+def single(option: Any) -> Any:
+    """An option of a layer over one axis, given as a number or as a list of one."""
+    return option[0] if isinstance(option, (tuple, list)) and option else option
+
+
 @decompose("torch.avg_pool1d F.avg_pool1d")
 def avg_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
                count_include_pad: bool = True) -> Any:
-    k, s, p = (v[0] if isinstance(v, (tuple, list)) and v else v for v in (kernel_size, stride or kernel_size, padding))
+    k, s, p = map(single, (kernel_size, stride or kernel_size, padding))
     return private.nn.avg_pool2d(
         input.unsqueeze(-2), (1, k), (1, s), (0, p), ceil_mode, count_include_pad).squeeze(-2)
 
 
 @decompose("torch.adaptive_avg_pool1d F.adaptive_avg_pool1d")
 def adaptive_avg_pool1d(input: Any, output_size: Any) -> Any:
-    size = output_size[0] if isinstance(output_size, (tuple, list)) else output_size
-    return adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
+    return adaptive_avg_pool2d(input.unsqueeze(-2), (1, single(output_size))).squeeze(-2)
 
 
 @decompose("torch.max_pool1d_with_indices")
 def max_pool1d_with_indices(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
                             ceil_mode: bool = False) -> Any:
-    k, s, p, d = (v[0] if isinstance(v, (tuple, list)) and v else v
-                  for v in (kernel_size, stride or kernel_size, padding, dilation))
+    k, s, p, d = map(single, (kernel_size, stride or kernel_size, padding, dilation))
     pooled, indices = private.nn.max_pool2d_with_indices(
         input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode)
     return pooled.squeeze(-2), indices.squeeze(-2)
@@ -433,8 +436,7 @@ def max_pool1d_with_indices(input: Any, kernel_size: Any, stride: Any = None, pa
 
 @decompose("torch.adaptive_max_pool1d")
 def adaptive_max_pool1d(input: Any, output_size: Any) -> Any:
-    size = output_size[0] if isinstance(output_size, (tuple, list)) else output_size
-    pooled, indices = private.nn.adaptive_max_pool2d(input.unsqueeze(-2), (1, size))
+    pooled, indices = private.nn.adaptive_max_pool2d(input.unsqueeze(-2), (1, single(output_size)))
     return pooled.squeeze(-2), indices.squeeze(-2)
 
 
@@ -484,8 +486,7 @@ def max_pool1d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
         # torch's own kernel for it, whose result is no view
         with private.DisableTorchFunction():
             return torch.max_pool1d(input, kernel_size, stride or (), padding, dilation, ceil_mode)
-    k, s, p, d = (v[0] if isinstance(v, (tuple, list)) and v else v
-                  for v in (kernel_size, stride or kernel_size, padding, dilation))
+    k, s, p, d = map(single, (kernel_size, stride or kernel_size, padding, dilation))
     return torch.max_pool2d(input.unsqueeze(-2), (1, k), (1, s), (0, p), (1, d), ceil_mode).squeeze(-2)
 
 

@@ -129,7 +129,7 @@ def max_pool_kernel(forward: Any) -> Callable[..., Any]:
 
 def adaptive_max_rule(backward: Any) -> Callable[..., Any]:
     def rule(g: Any, x: Any, extra: Any) -> Any:
-        return backward(g.parts[0], x, extra)
+        return backward(g, x, extra)
     return rule
 
 
@@ -172,7 +172,7 @@ for _n in (2, 3):
            x=of_values(max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n)))
     define(f"adaptive_max_pool{_n}d", "x, output_size=1", PURE | MULTI, f"torch._C._nn.adaptive_max_pool{_n}d",
            kernel=indexed(getattr(private.nn, f"adaptive_max_pool{_n}d")),
-           x=adaptive_max_rule(getattr(A, f"adaptive_max_pool{_n}d_backward")))
+           x=of_values(adaptive_max_rule(getattr(A, f"adaptive_max_pool{_n}d_backward"))))
     define(f"max_unpool{_n}d", "x, indices, output_size=()" + ", stride=(), padding=()" * (_n == 3), PURE,
            f"torch._C._nn.max_unpool{_n}d", x=unpool_rule(_n))
 define("adaptive_avg_pool2d", "x, output_size=1", PURE, "torch._adaptive_avg_pool2d",
