@@ -328,7 +328,7 @@ cdef extern from *:
         int (*products[4])(void *, void *, void *);
         PyObject *kinds_of_tensors[3];           /* the classes without a behaviour of their own */
         PyObject *start;                         /* `ao_start` where Python is asked about all */
-        PyObject *is_nested, *is_quantized, *is_wrapped;         /* what else it is asked about then */
+        PyObject *is_nested, *is_quantized, *transforms, *is_wrapped;    /* what else it is asked about then */
         PyObject *disabled, *guard, *enter, *leave;      /* are torch functions off?  What switches them off, and its methods */
         PyObject *spare, *nothing;               /* one of these that is not in use, or NULL; () */
         PyObject *get_version;
@@ -416,7 +416,8 @@ cdef extern from *:
         if (ao_quiet(&guard) < 0) return 0;
         layout = ao_said(ao_r->get_layout, t);
         yes = layout == ao_r->STRIDED && ao_truth(ao_said(ao_r->is_nested, t)) == 0
-            && ao_truth(ao_said(ao_r->is_quantized, t)) == 0 && ao_truth(PyObject_CallOneArg(ao_r->is_wrapped, t)) == 0;
+            && ao_truth(ao_said(ao_r->is_quantized, t)) == 0
+            && (ao_truth(PyObject_CallNoArgs(ao_r->transforms)) == 0 || ao_truth(PyObject_CallOneArg(ao_r->is_wrapped, t)) == 0);
         Py_XDECREF(layout);
         ao_loud(guard);
         if (!raised && PyErr_Occurred()) PyErr_Clear();

@@ -86,6 +86,7 @@ cdef extern from *:
         PyObject *start
         PyObject *is_nested
         PyObject *is_quantized
+        PyObject *transforms
         PyObject *is_wrapped
         PyObject *disabled
         PyObject *guard
@@ -110,6 +111,7 @@ cdef object is_neg = base.__dict__["is_neg"]
 cdef object is_zero = base.__dict__["_is_zerotensor"]
 cdef object is_nested = ao_own(base.__dict__["is_nested"])
 cdef object is_quantized = ao_own(base.__dict__["is_quantized"])
+cdef object transforms = torch._C._are_functorch_transforms_active
 cdef object is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 cdef object get_layout = ao_own(base.__dict__["layout"])
 cdef object get_storage = base.__dict__["untyped_storage"]
@@ -134,6 +136,7 @@ ao_reads_here.is_contiguous, ao_reads_here.get_leaf = <PyObject *>get_contiguous
 ao_reads_here.is_view, ao_reads_here.get_grad = <PyObject *>is_view, <PyObject *>get_requires_grad
 ao_reads_here.STRIDED = <PyObject *>STRIDED_LAYOUT
 ao_reads_here.is_nested, ao_reads_here.is_quantized = <PyObject *>is_nested, <PyObject *>is_quantized
+ao_reads_here.transforms = <PyObject *>transforms
 ao_reads_here.is_wrapped = <PyObject *>is_wrapped
 ao_reads_here.disabled, ao_reads_here.guard = <PyObject *>all_disabled, <PyObject *>Disabled
 ao_reads_here.enter, ao_reads_here.leave = <PyObject *>guard_enter, <PyObject *>guard_exit

@@ -217,8 +217,10 @@ define("glu", "x, dim=-1", PURE | REDUCES, "torch._C._nn.glu", x=lambda g, x, *,
 define("glu_backward", "g, x, dim=-1", PURE | REDUCES, "torch.ops.aten.glu_backward", meaning=glu_back, g=glu_g,
        x=glu_bend)
 # ----- softmax -----
-define("softmax", "x, dim=-1, dtype=None", PURE | REDUCES, "torch.softmax T.softmax torch.special.softmax",
-       x=lambda g, ans, ans_dtype, *, dim: A._softmax_backward_data(g, ans, dim, ans_dtype))
+for _name, _calls in (("softmax", "torch.softmax T.softmax torch.special.softmax"),
+                      ("safe_softmax", "torch._safe_softmax")):
+    define(_name, "x, dim=-1, dtype=None", PURE | REDUCES, _calls,
+           x=lambda g, ans, ans_dtype, *, dim: A._softmax_backward_data(g, ans, dim, ans_dtype))
 define("softmax_backward", "g, y, dim=-1, dtype=None", PURE, "torch.ops.aten._softmax_backward_data",
        meaning=lambda g, y, *, dim, dtype: y * (g - (g * y).sum(dim, keepdim=True)),
        g=lambda h, y, *, dim, dtype: A._softmax_backward_data(h, y, dim, dtype),

@@ -213,8 +213,10 @@ def multi_dot(tensors: Any) -> Any:
 @decompose("torch.linalg.matrix_power torch.matrix_power T.matrix_power")
 def matrix_power(A: Any, n: int) -> Any:
     """By repeated squaring."""
-    if n == 0 or A.ndim < 2 or A.shape[-1] != A.shape[-2]:
-        return torch.linalg.matrix_power(A, n)
+    if A.ndim < 2 or A.shape[-1] != A.shape[-2]:
+        return torch.linalg.matrix_power(A, n)                      # which refuses it
+    if n == 0:
+        return A.clone().copy_(torch.eye(A.shape[-1], dtype=A.dtype, device=A.device))
     if n == 1:
         return A.clone()
     if n < 0:

@@ -367,12 +367,16 @@ def instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var
         return torch.instance_norm(
             x, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)
     n, channels = x.shape[:2]
-    weight, bias, mean, var = (t if t is None else t.repeat(n) for t in (weight, bias, running_mean, running_var))
+    weight, bias = (t if t is None else t.repeat(n) for t in (weight, bias))
+    with private.DisableTorchFunction():                # nothing of the statistics is followed
+        mean, var = (t if t is None else t.repeat(n) for t in (running_mean, running_var))
     folded = x.contiguous().view(1, n * channels, *x.shape[2:])
     out = torch.batch_norm(folded, weight, bias, mean, var, use_input_stats, momentum, eps, cudnn_enabled)
-    for own, each in ((running_mean, mean), (running_var, var)):
-        if use_input_stats and own is not None and each is not None:
-            own.copy_(each.view(n, channels).mean(0))
+    if use_input_stats:
+        with private.DisableTorchFunction():
+            for own, each in ((running_mean, mean), (running_var, var)):
+                if own is not None and each is not None:
+                    own.copy_(each.view(n, channels).mean(0))
     return out.view(x.shape)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 
+from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.helpers import H, axes, count, expand_reduced, filled, masked, restore, summed
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, choose, define
 
+A: Any = private.aten
 R = PURE | REDUCES
 
 
@@ -135,6 +137,27 @@ def cumsum_x(g: Any, x_dtype: Any, *, dim: int, dtype: Any) -> Any:
     if dtype is not None and isinstance(g, torch.Tensor):
         g = g.to(x_dtype)
     return g if not g.ndim or g.shape[dim] == 1 or g.numel() <= 1 else g.flip(dim).cumsum(dim).flip(dim)
+
+
+def cumprod_x(g: Any, x: Any, ans: Any, *, dim: int, dtype: Any) -> Any:
+    """The sums of g * ans from each element on, divided by it.
+
+    Where an element is 0: by the products of the others, as many for each element as follow it.
+    """
+    if dtype is not None:
+        g = g.to(x.dtype)
+    if x.numel() <= 1 or x.shape[dim] == 1:
+        return g
+    if not bool((x == 0).any()):
+        return (H(ans) * g).flip(dim).cumsum(dim).flip(dim) / H(x)
+    if not torch.is_grad_enabled():
+        return A.cumprod_backward(g, x, dim, ans)
+    row = x.movedim(dim, -1).unsqueeze(-2)
+    n = row.shape[-1]
+    own = torch.eye(n, dtype=torch.bool, device=x.device)
+    others = row.expand(*row.shape[:-2], n, n).masked_fill(own, 1).cumprod(-1, dtype=dtype)
+    later = masked(own.cumsum(-1) > 0, H(others) * g.movedim(dim, -1).unsqueeze(-2))
+    return later.sum(-1).movedim(-1, dim)
 
 
 def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:
@@ -264,4 +287,5 @@ choose("torch.min T.min", overloaded("min", "minimum"))
 # ----- scans -----
 define("cumsum", "x, dim=0, *, dtype=None", R, "torch.cumsum T.cumsum", inplace="T.cumsum_",
        x=cumsum_x)
+define("cumprod", "x, dim=0, *, dtype=None", R, "torch.cumprod T.cumprod", inplace="T.cumprod_", x=cumprod_x)
 define("logcumsumexp", "x, dim=0", R, "torch.logcumsumexp T.logcumsumexp", bind=bind_logcumsumexp, x=logcumsumexp_x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Iterator
 
@@ -213,3 +214,21 @@ def test_another_thread_has_modes_of_its_own() -> None:
         thread.start()
         thread.join()
     assert found == [(True, torch.float32)]
+
+
+def named(name: bytes) -> object:
+    """What C code finds of the mode by a name that is no Python string."""
+    find = ctypes.pythonapi.PyObject_GetAttrString
+    find.restype, find.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_char_p)
+    found: object = find(MODE, name)
+    return found
+
+
+def test_names_of_the_mode_are_the_same_in_c() -> None:
+    """torch finds the handler, and its owner, without a string being made; every other name as Python does."""
+    assert named(b"__torch_function__") is MODE.__torch_function__ is MODE
+    assert named(b"__self__") is MODE.__self__ is MODE
+    assert named(b"__class__") is type(MODE)
+    assert named(b"__enter__") == MODE.__enter__
+    with pytest.raises(AttributeError, match="no_such_name"):
+        named(b"no_such_name")

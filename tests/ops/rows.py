@@ -180,16 +180,17 @@ for name in ("softmax", "log_softmax"):
     row(name, lambda x, f=getattr(torch, name): f(x, 0, torch.float64), Domain((3,), 0.1, 1, dtype=torch.float32))
     row(f"{name}_backward", lambda g, y, f=getattr(A, f"_{name}_backward_data"): f(g, y, 1, torch.float64), N(3, 4),
         N(3, 4))
+row("safe_softmax", lambda x: torch._safe_softmax(x, 1), N(3, 4))
 # ----- reductions -----
 for name in ("sum", "mean", "nansum", "amax", "amin", "logsumexp", "var", "std", "prod", "median", "nanmedian", "max",
     "min",
-             "cummax", "cummin", "cumsum", "logcumsumexp", "mode"):
+             "cummax", "cummin", "cumsum", "cumprod", "logcumsumexp", "mode"):
     row(f"{name} dim", lambda x, f=getattr(torch, name): f(x, 1), N(3, 4))
 for name in ("sum", "mean", "nansum", "amax", "amin", "var", "std", "prod", "median", "nanmedian", "max", "min"):
     row(f"{name} all", lambda x, f=getattr(torch, name): f(x), N(3, 4))
 for name in ("sum", "mean", "amax", "amin", "logsumexp", "var", "std"):
     row(f"{name} dims", lambda x, f=getattr(torch, name): f(x, dim=(0, 2), keepdim=True), N(3, 2, 4))
-for name in ("sum", "mean", "prod", "var", "std"):
+for name in ("sum", "mean", "prod", "var", "std", "cumprod"):
     row(f"complex {name}", lambda x, f=getattr(torch, name): f(x, 0), C(3, 2))
 for name in ("max", "min", "median", "nanmedian", "mode"):
     row(f"{name} keepdim", lambda x, f=getattr(torch, name): f(x, 0, True), N(3, 4))
@@ -201,6 +202,8 @@ row("ties", lambda x: (x.amax(), x.max(), x.amin(0)),
 row("prod of one number", lambda x: x.prod() * 2, N())
 row("prod with zeros", lambda x: (x.prod(1), x[0].prod()),
     torch.tensor([[0.0, 2.0, 3.0], [0.0, 0.0, 1.0]], dtype=torch.float64, requires_grad=True))
+row("cumprod with zeros", lambda x: (x.cumprod(1), x[0].cumprod(0)),
+    torch.tensor([[0.0, 2.0, 3.0], [0.5, 0.0, 0.0], [2.0, 0.0, 3.0]], dtype=torch.float64, requires_grad=True))
 row("var_mean", lambda x: torch.var_mean(x, 1, correction=0), N(3, 4))
 row("std_mean", lambda x: torch.std_mean(x, (0, 1)), N(3, 4))
 row("sum_to_size", lambda x: x.sum_to_size(3, 1), N(3, 4))

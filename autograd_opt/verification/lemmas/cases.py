@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Case, ...]] = {
     "sum_to_size": (on((2, 3), size=(1, 3)), on((2, 3), size=(3,))),
     "logsumexp": (on((2, 3), dim=1), on((2, 3), dim=(0, 1), keepdim=True)),
     **each("var std", on((3,)), on((2, 3), dim=1, correction=0, keepdim=True)),
-    "cumsum": (on((2, 3), dim=1),),
+    "cumsum": (on((2, 3), dim=1),), "cumprod": (on((2, 3), dim=1, positive=True),),
     "vector_norm": (on((3,), positive=True),),
     "prod": (on((3,), positive=True),),
     # ----- softmax and losses -----
@@ -183,7 +183,8 @@ FURTHER: dict[str, tuple[Case, ...]] = {
                     on((2,), size=(2,)), on((2, 2, 2), size=(2, 1, 2)), on((2, 2), size=(2, 2))),
     "logsumexp": (on((3,), dim=0), on((1, 2), dim=1), on((2, 1, 2), dim=(0, 2))),
     **each("var std", on((2, 2), dim=0), on((4,), correction=2), on((2, 2), dim=(0, 1)), on((2, 2), correction=0)),
-    "cumsum": (on((3,), dim=0), on((3, 2), dim=0), on((1, 4), dim=1)), "prod": (on((2, 2), dim=1, positive=True), on((4,), positive=True)),
+    "cumsum": (on((3,), dim=0), on((3, 2), dim=0), on((1, 4), dim=1)),
+    "cumprod": (on((3,), dim=0, positive=True), on((3, 2), dim=0, positive=True)), "prod": (on((2, 2), dim=1, positive=True), on((4,), positive=True)),
     "vector_norm": (on((2, 2), dim=1, positive=True), on((2,), positive=True)),
     **each("softmax log_softmax", on((3,), dim=0), on((1, 2), dim=1), on((2, 2, 1), dim=1)),
     "glu": (on((2, 1), dim=0), on((4,), dim=0)),

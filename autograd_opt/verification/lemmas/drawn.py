@@ -35,8 +35,8 @@ SHAPES = ((), (1,), (3,), (4,), (2, 1), (1, 2), (2, 2), (2, 1, 1), (1, 1, 2), (1
 """Of operators on single elements; few elements, for sympy is asked where a rule looks at them."""
 AXES = ("dim", "dims", "dim0", "dim1", "source", "destination")
 LEADING = frozenset(
-    """sum mean logsumexp var std cumsum softmax log_softmax amax amin glu cat stack flip roll select narrow unsqueeze
-    squeeze index_select unbind chunk split split_with_sizes movedim transpose vector_norm prod""".split())
+    """sum mean logsumexp var std cumsum cumprod softmax log_softmax amax amin glu cat stack flip roll select narrow
+    unsqueeze squeeze index_select unbind chunk split split_with_sizes movedim transpose vector_norm prod""".split())
 """Operators along an axis: those before it change nothing."""
 SIZED = frozenset(
     """shape size sizes normalized_shape num_groups split_size split_sizes chunks length index equation stride start

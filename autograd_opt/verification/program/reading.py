@@ -30,8 +30,8 @@ class Recorded:
 
 
 FROM_EITHER_END = frozenset(
-    """softmax log_softmax sum mean logsumexp var std cumsum prod amax amin glu gather scatter_add index_add index_copy
-    index_select narrow select unbind chunk split split_with_sizes cat vector_norm""".split())
+    """softmax log_softmax sum mean logsumexp var std cumsum cumprod prod amax amin glu gather scatter_add index_add
+    index_copy index_select narrow select unbind chunk split split_with_sizes cat vector_norm""".split())
 """Operators whose attribute `dim` names axes of their first operand."""
 NOTHING: dict[Any, Any] = {}
 Row = tuple[Any, ...]

@@ -186,12 +186,15 @@ def einsum(D: Domain, *xs: Array, equation: str = "", path: Any = None) -> Array
     return D.sum(total, tuple(range(len(out), len(letters)))) if len(letters) > len(out) else total
 
 
-def cumsum(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
-    out = x.copy()
-    for k in range(1, x.shape[dim]):
-        before, at = [(*(slice(None),) * (dim % x.ndim), slice(j, j + 1)) for j in (k - 1, k)]
-        out[at] = D.add(out[before], x[at])
-    return out
+def scan(join: str) -> Callable[..., Array]:
+    """The operator that joins each element with all before it on an axis, by `add` or `mul` of a domain."""
+    def semantics(D: Domain, x: Array, dim: int = 0, dtype: Any = None) -> Array:
+        out = x.copy()
+        for k in range(1, x.shape[dim]):
+            before, at = [(*(slice(None),) * (dim % x.ndim), slice(j, j + 1)) for j in (k - 1, k)]
+            out[at] = getattr(D, join)(out[before], x[at])
+        return out
+    return semantics
 
 
 def huber(D: Domain, d: Array, delta: float, factor: Fraction) -> Array:

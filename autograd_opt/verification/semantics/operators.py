@@ -53,7 +53,6 @@ from autograd_opt.verification.semantics.numeric_ops import (
     cast,
     clamp,
     compare,
-    cumsum,
     einsum,
     elu,
     extreme,
@@ -71,6 +70,7 @@ from autograd_opt.verification.semantics.numeric_ops import (
     product,
     reduce_loss,
     refuse,
+    scan,
     sigmoid,
     softmax,
     unary,
@@ -172,7 +172,7 @@ MEANING: dict[str, Meaning] = {
     # ----- sums, products, norms -----
     "sum": lambda D, x, dim=None, keepdim=False, dtype=None: D.sum(x, axes_of(dim, x.ndim), keepdim),
     "nansum": lambda D, x, dim=None, keepdim=False, dtype=None: D.sum(x, axes_of(dim, x.ndim), keepdim),
-    "mean": mean, "prod": product, "logsumexp": logsumexp, "var": var, "cumsum": cumsum,
+    "mean": mean, "prod": product, "logsumexp": logsumexp, "var": var, "cumsum": scan("add"), "cumprod": scan("mul"),
     "std": lambda D, x, dim=None, correction=1, keepdim=False: D.call("sqrt", var(D, x, dim, correction, keepdim)),
     "sum_to_size": lambda D, x, size=(): sum_to(D, x, size),
     "vector_norm": lambda D, x, ord=2, dim=None, keepdim=False, dtype=None: D.call(
