@@ -57,6 +57,10 @@ def tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
 
 @special(BACKWARD)
 def autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
+    if len(args) < 5 and "grad_variables" not in kwargs:
+        backward.backward(*args, **kwargs)
+        return
+
     def call(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
              grad_variables: Any = None, inputs: Any = None) -> None:
         backward.backward(tensors, grad_tensors if grad_variables is None else grad_variables,

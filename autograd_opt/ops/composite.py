@@ -300,7 +300,27 @@ def svd(input: Any, some: bool = True, compute_uv: bool = True) -> Any:
     return torch.return_types.svd((u, s, H(vh).mT))
 
 
+@decompose("torch.linalg.vander")
+def vander(x: Any, *, N: int | None = None) -> Any:
+    row = x.unsqueeze(-1) if x.ndim == 0 else x
+    n = row.shape[-1] if N is None else N
+    if n <= 1:
+        return torch.linalg.vander(x, N=N)                          # which refuses it
+    powers = row.unsqueeze(-1).expand(*row.shape, n - 1).cumprod(-1)
+    return torch.cat((torch.ones((*row.shape, 1), dtype=x.dtype, device=x.device), powers), -1)
+
+
 # ----- norms -----
+@decompose("torch.linalg.cond")
+def cond(A: Any, p: Any = None) -> Any:
+    """Of the norm 2, the quotient of the largest and the least singular value."""
+    if A.ndim < 2 or not A.numel() or not (p is None or isinstance(p, NUMBER) and abs(p) == 2):
+        return torch.linalg.cond(A, p)
+    s = torch.linalg.svdvals(A)
+    most, least = s.narrow(-1, 0, 1), s.narrow(-1, s.shape[-1] - 1, 1)
+    return (least / most if p == -2 else most / least).squeeze(-1)
+
+
 def vector_norm(x: Any, ord: Any, dim: Any, keepdim: bool, dtype: Any) -> Any:
     return torch.linalg.vector_norm(x, ord, dim, keepdim, dtype=dtype)
 

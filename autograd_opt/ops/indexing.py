@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.ops.helpers import primitive, view_of
+from autograd_opt.ops.helpers import broadcast_shape, primitive, view_of
 from autograd_opt.ops.shape import at_axis, place, sliced
 from autograd_opt.ops.table import PURE, REDUCES, VARIADIC, VIEW, choose, define, spell
 
@@ -270,8 +270,11 @@ def masked_scatter_source(g: Any, mask: Any, source_shape: Any) -> Any:
 
 
 def masked_select_back(g: Any, mask: Any, x_shape: Any) -> Any:
-    wide = torch.broadcast_shapes(tuple(x_shape), mask.shape)
-    return torch.zeros(wide, dtype=g.dtype, device=g.device).masked_scatter(mask, g).sum_to_size(tuple(x_shape))
+    shape = tuple(x_shape)
+    wide = shape if mask.shape == shape else broadcast_shape([shape, mask.shape])
+    zeros = g.new_zeros(wide)
+    placed = zeros.masked_scatter(mask, g) if torch.is_grad_enabled() else zeros.masked_scatter_(mask, g)
+    return placed if wide == shape else placed.sum_to_size(shape)
 
 
 # ----- x[...] -----

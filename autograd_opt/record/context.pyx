@@ -20,7 +20,7 @@ from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape cimport Tape, recording, set_paused
 from autograd_opt.graph.tape import saving_hooks, set_active_tape
 from autograd_opt.graph.thread_state cimport exclude_autograd, include_autograd
-from autograd_opt.record.arguments cimport MODE, foreign, mode_innermost
+from autograd_opt.record.arguments cimport MODE, foreign, lent, mode_innermost
 from autograd_opt.record.entries import take_methods, take_operators
 from autograd_opt.record.function_entries import take
 from autograd_opt.record import own_bodies
@@ -40,6 +40,7 @@ cdef object stack_size = private.len_torch_function_stack
 cdef object stack_at = private.get_function_stack_at
 cdef object DeviceContext = private.DeviceContext
 cdef object original = torch.overrides.handle_torch_function
+cdef object BACKWARD = torch.autograd.backward
 
 
 def handle_torch_function(public_api, relevant_args, *args, **kwargs):
@@ -61,6 +62,9 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
             return r
     if type(handler) is Decomposed:
         learn_body(public_api, <Decomposed>handler)
+    elif public_api is BACKWARD and handler is not None:     # the run itself sees to it that no mode is asked
+        lent(args, kwargs)
+        return handler(public_api, args, kwargs)
     pop()
     try:
         return MODE(public_api, None, args, kwargs)

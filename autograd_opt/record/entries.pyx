@@ -26,7 +26,7 @@ from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport fast_binary, fast_unary
 from autograd_opt.record.items cimport PAST, numbers, take_items
-from autograd_opt.record.routes cimport Chosen, Raw, Recorded, Route, Write, handler_of
+from autograd_opt.record.routes cimport Chosen, Decomposed, Raw, Recorded, Route, Write, handler_of
 from autograd_opt.record.sites cimport settled
 from autograd_opt.record.unrecorded cimport fresh, shown_views
 
@@ -137,7 +137,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                 return detached(tape, <object>a[0])
             if func is require_grad_method and type(<object>a[0]) is Tensor:
                 return require_grad(tape, <object>a[0])
-        return PAST
+        return routed(<Route>handler, func, a, nf, n, names) if kind is Decomposed and (<Decomposed>handler).replaced else PAST
     grad = grad_on() and not raw
     if grad and type(<object>a[0]) is CustomTensor and (kind is Recorded or kind is Chosen):
         return routed(<Route>handler, func, a, nf, n, names)     # which asks the same, and seldom for nothing

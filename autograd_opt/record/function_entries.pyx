@@ -74,7 +74,7 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
     if tp != NULL and not (<Tape>tp).guarded and mode_innermost() \
             and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):
         handler = handler_of(func)
-        if isinstance(handler, Route) and type(handler) is not Decomposed:
+        if isinstance(handler, Route) and (type(handler) is not Decomposed or (<Decomposed>handler).replaced):
             return (<Route>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
     return ao_enter_torch(func, args, kwargs)
 

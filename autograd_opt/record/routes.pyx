@@ -24,8 +24,8 @@ from autograd_opt.graph.view_history import OF_SPARSE
 from autograd_opt.graph.tape import base_became_late
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
-    MODE, Uninitialized, computed, foreign_kind, grad_on, install_mode, is_tensor, lent, none_follows, plain_attributes,
-    plain_numbers, unusual_numbers,
+    MODE, Uninitialized, computed, foreign_kind, grad_on, install_mode, is_tensor, lent, mode_innermost, none_follows,
+    plain_attributes, plain_numbers, unusual_numbers,
 )
 from autograd_opt.record.autocast cimport autocast_off, install_casts, lowered
 from autograd_opt.record.guard cimport enter, leave
@@ -295,12 +295,15 @@ cdef class Decomposed(Route):
             raise
 
     cdef object computed(self, tuple args, dict kwargs):
+        cdef bint on = mode_innermost()      # not where torch has handed the call to the mode
         self.running.append(args)
-        push(self.mode)
+        if not on:
+            push(self.mode)
         try:
             return self.body(*args, **kwargs)
         finally:
-            pop()
+            if not on:
+                pop()
             for i in range(len(self.running) - 1, -1, -1):
                 if self.running[i] is args:      # another thread's may be above it
                     del self.running[i]
