@@ -314,7 +314,7 @@ def vander(x: Any, *, N: int | None = None) -> Any:
 @decompose("torch.linalg.cond")
 def cond(A: Any, p: Any = None) -> Any:
     """Of the norm 2, the quotient of the largest and the least singular value."""
-    if A.ndim < 2 or not A.numel() or not (p is None or isinstance(p, NUMBER) and abs(p) == 2):
+    if A.ndim < 2 or not A.numel() or not (p is None or (isinstance(p, NUMBER) and abs(p) == 2)):
         return torch.linalg.cond(A, p)
     s = torch.linalg.svdvals(A)
     most, least = s.narrow(-1, 0, 1), s.narrow(-1, s.shape[-1] - 1, 1)

@@ -113,13 +113,13 @@ def ihfft2(input: Any, s: Any = None, dim: Any = (-2, -1), norm: Any = None) -> 
 @decompose("torch.fft.hfftn")
 def hfftn(input: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
     sizes, axes, last, n = axes_of(input, s, dim)
-    return fft.hfft(fft.fftn(input, sizes, axes, norm) if axes else input, n, last, norm)
+    return hfft(fft.fftn(input, sizes, axes, norm) if axes else input, n, last, norm)
 
 
 @decompose("torch.fft.ihfftn")
 def ihfftn(input: Any, s: Any = None, dim: Any = None, norm: Any = None) -> Any:
     sizes, axes, last, n = axes_of(input, s, dim)
-    half = fft.ihfft(input, n, last, norm)
+    half = ihfft(input, n, last, norm)
     return fft.ifftn(half, sizes, axes, norm) if axes else half
 
 

@@ -364,8 +364,8 @@ def instance_norm(x: Any, weight: Any, bias: Any, running_mean: Any, running_var
                   momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     """As torch composes it: a batch norm in which the channels of all examples are channels of one."""
     statistics = [t for t in (running_mean, running_var) if t is not None]
-    if x.ndim < 2 or not x.numel() or not use_input_stats and len(statistics) < 2 \
-            or any(t.requires_grad for t in statistics):
+    missing = not use_input_stats and len(statistics) < 2
+    if x.ndim < 2 or not x.numel() or missing or any(t.requires_grad for t in statistics):
         return torch.instance_norm(
             x, weight, bias, running_mean, running_var, use_input_stats, momentum, eps, cudnn_enabled)
     n, channels = x.shape[:2]
