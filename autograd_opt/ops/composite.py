@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -133,6 +134,20 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> Any:
         x1, x2 = torch.broadcast_tensors(x1, x2)
     one, other = (at_least_apart(torch.linalg.vector_norm(x, 2, dim, True), eps) for x in (x1, x2))
     return (x1 / one * (x2 / other)).sum(dim)
+
+
+@decompose("torch.combinations")
+def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
+    """The elements at the places that increase from each column to the next."""
+    if input.ndim != 1 or r < 1:
+        return torch.combinations(input, r, with_replacement)       # which refuses it, or makes nothing
+    n = input.numel()
+    with private.DisableTorchFunction():                            # places have no gradient
+        places = torch.meshgrid([torch.arange(n, device=input.device)] * r, indexing="ij")
+        mask = torch.ones([n] * r, dtype=torch.bool, device=input.device)
+        for before, after in itertools.pairwise(places):
+            mask &= before <= after if with_replacement else before < after
+    return torch.stack([grid.masked_select(mask) for grid in meshgrid([input] * r)], 1)
 
 
 # ----- products -----
