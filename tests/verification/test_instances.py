@@ -37,7 +37,7 @@ ASKED_OF_THE_PROVER = {"always", "gradients are recorded", "determinism", "every
 """Branches that every instance enters, or none."""
 OF_OPERANDS = ("operands of two shapes", "an operand is wanted alone")
 """Branches on other operands; no rule is proved that asks whether two are one tensor, and all are traced turned."""
-BY_SYMPY_ALONE = {"prelu_kernel", "prod", "take", "amax", "amin", "max_all", "min_all"}
+BY_SYMPY_ALONE = {"prelu_kernel", "prod", "cumprod", "take", "amax", "amin", "max_all", "min_all"}
 """Operators whose rules the field has no meaning for."""
 MANY_CASES = {"smooth_l1_loss_backward", "huber_loss_backward", "binary_cross_entropy_backward", "logit_backward"}
 """Operators that are other ones in so many parts that sympy is asked about two elements at most."""

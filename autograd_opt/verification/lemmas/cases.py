@@ -249,7 +249,7 @@ FURTHER: dict[str, tuple[Case, ...]] = {
 }
 """Instances at which rules might branch: other values of attributes, coinciding, even and single sizes, other ranks."""
 NEGATIVE_TOO: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys("reciprocal sinc prod vector_norm".split(), (0,)), "xlogy": (0,), "xlog1py": (0,), "hypot": (0, 1),
+    **dict.fromkeys("reciprocal sinc prod cumprod vector_norm".split(), (0,)), "xlogy": (0,), "xlog1py": (0,), "hypot": (0, 1),
     "logaddexp": (0, 1), "atan2": (1,),
 }
 """Operands that written instances take for positive, though the operator is defined below 0, too."""
