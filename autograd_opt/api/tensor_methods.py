@@ -57,15 +57,7 @@ def tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
 
 @special(BACKWARD)
 def autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
-    if len(args) < 5 and "grad_variables" not in kwargs:
-        backward.backward(*args, **kwargs)
-        return
-
-    def call(tensors: Any, grad_tensors: Any = None, retain_graph: Any = None, create_graph: bool = False,
-             grad_variables: Any = None, inputs: Any = None) -> None:
-        backward.backward(tensors, grad_tensors if grad_variables is None else grad_variables,
-                          retain_graph, create_graph, inputs)
-    call(*args, **kwargs)
+    backward.backward(*args, **kwargs)          # torch has put `grad_variables` in its place
 
 
 @special(GRAD)

@@ -132,11 +132,16 @@ def dist_y(g: Any, x: Any, y: Any, ans: Any, *, p: Any) -> Any:
     return dist_x(g, y, x, ans, p=p)
 
 
+def sums_from_each(g: Any, dim: int) -> Any:
+    """The sums of the elements from each one on."""
+    return g.flip(dim).cumsum(dim).flip(dim)
+
+
 def cumsum_x(g: Any, x_dtype: Any, *, dim: int, dtype: Any) -> Any:
     """Sums in the operand's type; where there is one summand, the gradient itself, as in torch."""
     if dtype is not None and isinstance(g, torch.Tensor):
         g = g.to(x_dtype)
-    return g if not g.ndim or g.shape[dim] == 1 or g.numel() <= 1 else g.flip(dim).cumsum(dim).flip(dim)
+    return g if not g.ndim or g.shape[dim] == 1 or g.numel() <= 1 else sums_from_each(g, dim)
 
 
 def cumprod_x(g: Any, x: Any, ans: Any, *, dim: int, dtype: Any) -> Any:
@@ -149,7 +154,7 @@ def cumprod_x(g: Any, x: Any, ans: Any, *, dim: int, dtype: Any) -> Any:
     if x.numel() <= 1 or x.shape[dim] == 1:
         return g
     if not bool((x == 0).any()):
-        return (H(ans) * g).flip(dim).cumsum(dim).flip(dim) / H(x)
+        return sums_from_each(H(ans) * g, dim) / H(x)
     if not torch.is_grad_enabled():
         return A.cumprod_backward(g, x, dim, ans)
     row = x.movedim(dim, -1).unsqueeze(-2)

@@ -137,7 +137,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                 return detached(tape, <object>a[0])
             if func is require_grad_method and type(<object>a[0]) is Tensor:
                 return require_grad(tape, <object>a[0])
-        return routed(<Route>handler, func, a, nf, n, names) if kind is Decomposed and (<Decomposed>handler).replaced else PAST
+        return routed(<Route>handler, func, a, nf, n, names) if kind is Decomposed else PAST
     grad = grad_on() and not raw
     if grad and type(<object>a[0]) is CustomTensor and (kind is Recorded or kind is Chosen):
         return routed(<Route>handler, func, a, nf, n, names)     # which asks the same, and seldom for nothing

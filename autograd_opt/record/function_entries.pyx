@@ -13,7 +13,7 @@ from autograd_opt.graph.node cimport PlainTensor as Tensor
 from autograd_opt.graph.tape cimport Tape, active_tape, recording
 from autograd_opt.record.arguments cimport foreigners, mode_innermost
 from autograd_opt.record.reads cimport escaped
-from autograd_opt.record.routes cimport Decomposed, Route, handler_of
+from autograd_opt.record.routes cimport Route, handler_of
 
 cdef extern from *:
     """
@@ -74,7 +74,7 @@ cdef object route(PyObject *function, PyObject *args, PyObject *kwargs):
     if tp != NULL and not (<Tape>tp).guarded and mode_innermost() \
             and not foreigners(<tuple>args, <dict>kwargs if kwargs != NULL else None):
         handler = handler_of(func)
-        if isinstance(handler, Route) and (type(handler) is not Decomposed or (<Decomposed>handler).replaced):
+        if isinstance(handler, Route):
             return (<Route>handler).run(func, <tuple>args, <dict>kwargs if kwargs != NULL else {})
     return ao_enter_torch(func, args, kwargs)
 
