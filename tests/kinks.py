@@ -135,6 +135,8 @@ for way in ("linear", "lower", "higher", "midpoint", "nearest"):
     case(f"nanquantile {way}", lambda x, w=way: torch.nanquantile(x.reshape(2, -1), 0.5, dim=1, interpolation=w))
 case("max of max", lambda x: x.max() * x.max(0)[0] + x.amax())
 case("cumprod rows", lambda x: x.reshape(2, -1).cumprod(1))
+for _kind in ("reflect", "replicate", "circular"):
+    case(f"pad {_kind}", lambda x, kind=_kind: F.pad(x.reshape(1, 2, -1), (1, 2), mode=kind))
 case("prod rows", lambda x: x.reshape(2, -1).prod(1, keepdim=True))
 case("prod of one row", lambda x: x.reshape(1, -1).prod(0))
 # ----- points -----

@@ -147,7 +147,7 @@ def cumsum_x(g: Any, x_dtype: Any, *, dim: int, dtype: Any) -> Any:
 def cumprod_x(g: Any, x: Any, ans: Any, *, dim: int, dtype: Any) -> Any:
     """The sums of g * ans from each element on, divided by it.
 
-    Where an element is 0: by the products of those before it, times the products of those after it up to each.
+    Where an element is 0: by the product of those before it, times the products of those after it up to each.
     """
     if dtype is not None:
         g = g.to(x.dtype)
@@ -157,14 +157,15 @@ def cumprod_x(g: Any, x: Any, ans: Any, *, dim: int, dtype: Any) -> Any:
         return sums_from_each(H(ans) * g, dim) / H(x)
     if not torch.is_grad_enabled():
         return A.cumprod_backward(g, x, dim, ans)
-    row = x.movedim(dim, -1).unsqueeze(-2)
-    n = row.shape[-1]
-    row, own = row.expand(*row.shape[:-2], n, n), torch.eye(n, dtype=torch.bool, device=x.device)
-    later = own.cumsum(-1) > 0
-    before = row.masked_fill(later, 1).prod(-1, keepdim=True, dtype=dtype)
-    after = row.masked_fill(own | ~later, 1).cumprod(-1, dtype=dtype)
-    others = masked(later, before * after)  # apart from the cotangents: nothing infinite before an element reaches them
-    return masked(later, H(others) * g.movedim(dim, -1).unsqueeze(-2)).sum(-1).movedim(-1, dim)
+    parts, n = [], x.shape[dim]
+    for k in range(n):
+        omitted = torch.ones_like(x.narrow(dim, k, 1))
+        if k + 1 < n:
+            omitted = torch.cat([omitted, x.narrow(dim, k + 1, n - k - 1).cumprod(dim)], dim)
+        if k:
+            omitted = x.narrow(dim, 0, k).prod(dim, keepdim=True) * omitted
+        parts.append((g.narrow(dim, k, n - k) * H(omitted)).sum(dim))
+    return torch.stack(parts, dim)
 
 
 def logcumsumexp_x(g: Any, x: Any, ans: Any, *, dim: int) -> Any:

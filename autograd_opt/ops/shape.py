@@ -9,7 +9,7 @@ import torch
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.binding import Plan
-from autograd_opt.ops.helpers import H, filled, parts_of, plain, primitive, view_of
+from autograd_opt.ops.helpers import H, filled, parts_of, plain, primitive, view_of, zero
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, MULTI, PURE, REDUCES, VARIADIC, VIEW, define
 
 V = VIEW | PURE
@@ -279,7 +279,7 @@ for _name in (f"{kind}_pad{n}d" for kind in ("reflection", "replication") for n 
     define(_name, "x, padding=()", PURE, f"torch._C._nn.{_name}",
            x=edge_padding(getattr(private.aten, f"{_name}_backward")))
     define(f"{_name}_backward", "g, x, padding=()", PURE, f"torch.ops.aten.{_name}_backward",
-           g=edge_padding_back(getattr(private.nn, _name)))
+           g=edge_padding_back(getattr(private.nn, _name)), x=zero)
 define("constant_pad_nd", "x, pad=(), value=0", PURE, "torch.constant_pad_nd",
        x=lambda g, *, pad: torch.nn.functional.pad(g, [-p for p in pad]))
 define("pixel_shuffle", "x, upscale_factor=1", PURE, "torch.pixel_shuffle F.pixel_shuffle",
