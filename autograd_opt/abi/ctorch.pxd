@@ -536,6 +536,7 @@ cdef extern from *:
     static CYTHON_INLINE int ao_key_off(PyObject *question, PyObject *args, uint16_t key) {
         return ao_r->key_off != NULL ? ao_r->key_off(key) : ao_truth(ao_call(question, args, NULL));
     }
+    static CYTHON_INLINE int ao_knows_keys(void) { return ao_r->key_off != NULL; }
     static CYTHON_INLINE int ao_set_key_off(PyObject *setter, PyObject *args, uint16_t key, int off) {
         PyObject *r;
         if (ao_r->key_off != NULL) { ao_r->set_key_off(key, off != 0); return 0; }
@@ -682,6 +683,7 @@ cdef extern from *:
     long long ao_get_int(object descr, object self)
     object ao_method0(object descr, object self)
     object ao_method(object descr, object self, tuple args)
+    bint ao_knows_keys()
     object ao_call(object func, tuple args, object kwargs)
     object ao_builtin0(object func)
     int ao_set_type(object o, object type) except -1

@@ -7,6 +7,7 @@ here: a row is the one place that says which function it is.
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -253,6 +254,43 @@ def replace(name: str, function: Any) -> Any:
 def direct(overload: Any) -> Any:
     """The compiled function of an operator's overload, without the Python call around it."""
     return overload._op
+
+
+BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType)
+WRITTEN_AS_OTHERS = frozenset(
+    """bilinear cdist conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d corrcoef cov
+    cumulative_trapezoid det inverse istft kron logdet matrix_exp matrix_power nanquantile pinverse quantile
+    repeat_interleave rms_norm slogdet stft take_along_dim tensordot tile trapezoid trapz vander""".split())
+"""Functions, besides those of `torch.fft` and `torch.linalg`, that torch writes as calls of others, the last of which
+gives new memory."""
+
+
+def makes_memory(func: Any) -> bool:
+    """True if no result of a built-in function or method lies in an operand's memory, and no operand is written.
+
+    torch's schemas say so of what it differentiates by a node of its own; what it writes as calls of others may return
+    an operand that its schema does not name.
+
+    >>> makes_memory(torch.Tensor.repeat), makes_memory(torch.Tensor.reshape), makes_memory(torch.Tensor.add_)
+    (True, False, False)
+    """
+    name = getattr(func, "__name__", "")
+    written = name in WRITTEN_AS_OTHERS or name.startswith(("fft_", "linalg_"))
+    found = False
+    if type(func) not in BUILT_IN or "unsafe" in name:
+        return False
+    for schema in C._jit_get_schemas_for_operator(f"aten::{name}"):
+        if any(a.is_out or "Dimname" in str(a.type) for a in schema.arguments):
+            continue
+        whole = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+        try:
+            composite = dispatch_has_kernel_for_dispatch_key(whole, "CompositeImplicitAutograd")
+        except RuntimeError:
+            continue                         # of torch.jit alone
+        if (composite and not written) or any(a.alias_info is not None for a in (*schema.arguments, *schema.returns)):
+            return False
+        found = True
+    return found
 
 
 def is_composite(overload: Any) -> bool:

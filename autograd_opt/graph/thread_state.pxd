@@ -16,5 +16,7 @@ cdef class torch_autograd:
     cdef included_autograd included
 
 
+cdef bint exclude_views() except -1
+cdef int include_views() except -1
 cdef int exclude_autograd() except -1
 cdef int include_autograd(int included) except -1

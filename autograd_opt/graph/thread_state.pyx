@@ -22,6 +22,9 @@ cdef tuple KEYS = tuple([private.DispatchKey.__members__[name] for name in (
 """What torch excludes below autograd: the first stands for the keys of all devices."""
 cdef uint16_t[3] NUMBERS
 NUMBERS[0], NUMBERS[1], NUMBERS[2] = [int(key) for key in KEYS]
+cdef object FOR_VIEWS = private.DispatchKey.ADInplaceOrView
+cdef uint16_t VIEWS = int(FOR_VIEWS)
+cdef tuple ASKED_VIEWS = (FOR_VIEWS,), OUT_VIEWS = (FOR_VIEWS, True), IN_VIEWS = (FOR_VIEWS, False)
 cdef tuple ASKED = tuple([(key,) for key in KEYS]), OUT = tuple([(key, True) for key in KEYS]), IN = tuple([(key, False) for key in KEYS])
 
 
@@ -62,6 +65,20 @@ cdef int include_autograd(int included) except -1:
     for i in range(3):
         if included & 1 << i:
             ao_set_key_off(set_excluded, <tuple>IN[i], NUMBERS[i], False)
+    return 0
+
+
+cdef bint exclude_views() except -1:
+    """Exclude the dispatch key for views and writes, too; True if it was in."""
+    if ao_key_off(is_excluded, ASKED_VIEWS, VIEWS):
+        return False
+    ao_set_key_off(set_excluded, OUT_VIEWS, VIEWS, True)
+    return True
+
+
+cdef int include_views() except -1:
+    """Include it again."""
+    ao_set_key_off(set_excluded, IN_VIEWS, VIEWS, False)
     return 0
 
 

@@ -19,6 +19,7 @@ from autograd_opt.graph.node cimport NODE, CustomTensor, PlainTensor as Tensor
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.graph.tape import base_became_late
+from autograd_opt.graph.thread_state cimport include_views
 from autograd_opt.record.arguments cimport (
     follows, foreign, grad_on, is_tensor, lend, mode_innermost, open_to, own_tensor,
 )
@@ -26,6 +27,7 @@ from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport fast_binary, fast_unary
 from autograd_opt.record.items cimport PAST, numbers, take_items
+from autograd_opt.record.new_memory cimport alone
 from autograd_opt.record.routes cimport Chosen, Decomposed, Raw, Recorded, Route, Write, handler_of
 from autograd_opt.record.sites cimport settled
 from autograd_opt.record.unrecorded cimport fresh, shown_views
@@ -110,7 +112,7 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
     cdef object func, handler, kind, r
     cdef size_t switch
     cdef Py_ssize_t i, n
-    cdef bint grad, raw
+    cdef bint grad, raw, new = False
     if tp == NULL:
         return PAST
     tape, func = <Tape>tp, <object>function
@@ -151,7 +153,10 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                     lend(<object>a[i])
             switch = enter(tape)
             try:
+                new = not raw and alone(func, None)
                 r = ao_go_on(function, a, nf, names)
+                if new:
+                    return r
                 fresh(r)
                 if type(r) is Tensor and not ao_is_view(r) or type(r) is bool or type(r) is int:
                     return r
@@ -159,6 +164,8 @@ cdef object meet(PyObject *function, ao_arguments a, size_t nf, PyObject *names)
                     return r
                 return shown_views(r, tuple([<object>a[i] for i in range(n)]), None)
             finally:
+                if new:
+                    include_views()
                 leave(tape, switch)
     return PAST if raw else routed(<Route>handler, func, a, nf, n, names)
 

@@ -27,6 +27,7 @@ from autograd_opt.record.autocast cimport spared
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport extra_of, numbered, reuse, seen
 from autograd_opt.record.keys cimport key_of, key_of_all
+from autograd_opt.record.new_memory cimport call_alone
 from autograd_opt.record.new_nodes cimport (
     copied_operands, device_of, fill, own_attributes, pack_saved, record_outputs, save_all, save_few,
 )
@@ -173,7 +174,10 @@ cdef inline bint counts(Tape tape, Op op, object t) except -1:
 
 cdef object uncounted(Op op, object func, tuple args, dict kwargs):
     """The result of a call that records nothing; of views, a note when they were made."""
-    cdef object r = ao_call(func, args, kwargs)
+    cdef bint new
+    cdef object r = call_alone(func, args, kwargs, &new)
+    if new:
+        return r
     started(r)
     if op.flags & VIEW:
         note_view(r)
@@ -194,14 +198,16 @@ cdef tuple by_kernel(Op op, tuple operands, dict attrs):
 cdef object by_torch(Op op, object func, tuple args, dict kwargs, tuple operands):
     """The result of torch's own function."""
     cdef object r
+    cdef bint new = False
     if func is linear_function and len(args) == len(operands) == 3 and not kwargs and is_tensor(operands[0]) \
             and is_tensor(operands[1]) and is_tensor(operands[2]) and ao_direct_linear(operands[0], operands[1], operands[2]):
         r = ao_linear(operands[0], operands[1], operands[2])
     else:
-        r = ao_call(func, args, kwargs)
+        r = call_alone(func, args, kwargs, &new)
         if op.flags & VIEW and ao_builtin0(dispatch_modes) != 0:
             r = as_view(operands[0], r)
-    started(r)
+    if not new:
+        started(r)
     return r
 
 

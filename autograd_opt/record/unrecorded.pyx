@@ -29,6 +29,7 @@ from autograd_opt.record.arguments cimport (
     grad_on, is_tensor, lend_all, lent, none_follows, own_tensor, plain_argument, tracked,
 )
 from autograd_opt.record.guard cimport enter, leave
+from autograd_opt.record.new_memory cimport call_alone
 from autograd_opt.record.sites cimport settled
 
 ao_use_reads(reads_address())
@@ -188,12 +189,15 @@ cdef object unrecorded(Tape tape, object func, tuple args, dict kwargs):
     """The call of torch's own, for arguments of which `none_follows`."""
     cdef object r
     cdef size_t switch
+    cdef bint new
     lend_all(tape, args, kwargs)
     if not args or not is_tensor(args[0]):
         kwargs = placed(func, kwargs)
     switch = enter(tape)
     try:
-        r = ao_call(binding_of(func), args, kwargs if kwargs else None)
+        r = call_alone(binding_of(func), args, kwargs if kwargs else None, &new)
+        if new:
+            return r
         if type(r) is not Tensor or not ao_is_view(r):
             fresh(r)
         return shown_views(r, args, kwargs)

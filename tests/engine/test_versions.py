@@ -28,9 +28,7 @@ FEWER = frozenset("""
 """.split())
 """torch makes these of several calls and counts the writes between them; one call here, whose result begins at 0."""
 COUNTED = frozenset("""
-    fft.ifft histogramdd
-    nn.functional.batch_norm nn.functional.conv2d nn.functional.conv3d nn.functional.conv_transpose2d
-    nn.functional.conv_transpose3d nn.functional.linear nonzero repeat_interleave stft
+    histogramdd nn.functional.batch_norm nn.functional.linear nonzero stft
 """.split())
 """Known gap: writes of the kernel are counted here, without a gradient, too; of batch_norm in its statistics."""
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):
