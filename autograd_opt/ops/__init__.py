@@ -18,6 +18,7 @@ from autograd_opt.ops import (
     products,
     recurrent,
     reductions,
+    resampling,
     shape,
 )
 from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, choose, decompose, define
@@ -48,5 +49,6 @@ __all__ = [
     "products",
     "recurrent",
     "reductions",
+    "resampling",
     "shape",
 ]

@@ -238,7 +238,7 @@ def convolution_backward(g, x, weight, bias_shape, stride, padding, dilation, bi
     cdef int64_t[14] n                   # as `ao_convolution_back` has it
     cdef Py_ssize_t axes = len(stride), at = 2
     cdef int mask = 0
-    if axes <= 3 and not ao_grad_on(grad_enabled) and is_tensor(g) and is_tensor(x) and is_tensor(weight) \
+    if axes <= 3 and not ao_grad_on(grad_enabled) and ordinary(g) and ordinary(x) and ordinary(weight) \
             and ao_direct_convolution_back(g, x, weight):
         n[0], n[1] = groups, bias_shape[0] if len(bias_shape) else -1
         for row in (stride, padding, dilation, output_padding):
@@ -257,8 +257,8 @@ def convolution_backward(g, x, weight, bias_shape, stride, padding, dilation, bi
 
 def nll_loss_forward(x, target, weight, *, reduction, ignore_index):
     """The loss, and the sum of the weights, which its backward reads."""
-    if type(reduction) is int and type(ignore_index) is int and is_tensor(x) and is_tensor(target) \
-            and (weight is None or is_tensor(weight)) and ao_direct_nll(x, target, weight):
+    if type(reduction) is int and type(ignore_index) is int and ordinary(x) and ordinary(target) \
+            and (weight is None or ordinary(weight)) and ao_direct_nll(x, target, weight):
         return ao_nll(x, target, weight, reduction, ignore_index)
     return nll_forward(x, target, weight, reduction, ignore_index)
 

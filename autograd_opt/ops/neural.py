@@ -13,7 +13,7 @@ from torch.autograd.graph import increment_version
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.binding import Plan, convolution_backward
-from autograd_opt.ops.helpers import refuse
+from autograd_opt.ops.helpers import refuse, zero
 from autograd_opt.ops.table import MULTI, PURE, REDUCES, choose, decompose, define, spell
 
 A: Any = private.aten
@@ -121,6 +121,17 @@ def max_pool_rule(backward: Any, n: int) -> Callable[..., Any]:
     return rule
 
 
+def bind_max_pool_backward(g: Any, x: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
+                           indices: Any) -> Any:
+    return (g, x, indices), {"kernel_size": kernel_size, "stride": stride, "padding": padding, "dilation": dilation,
+                             "ceil_mode": ceil_mode}
+
+
+def max_pool_backward(backward: Any) -> Callable[..., Any]:
+    return lambda g, x, indices, *, kernel_size, stride, padding, dilation, ceil_mode: backward(
+        g, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
+
+
 def max_pool_kernel(forward: Any) -> Callable[..., Any]:
     def kernel(x: Any, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
         return forward(x, kernel_size, pool_stride(kernel_size, stride), padding, dilation, ceil_mode)
@@ -170,6 +181,10 @@ for _n in (2, 3):
            PURE | MULTI, f"torch._C._nn.max_pool{_n}d_with_indices",
            kernel=indexed(max_pool_kernel(getattr(private.nn, f"max_pool{_n}d_with_indices"))),
            x=of_values(max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n)))
+    define(f"max_pool{_n}d_with_indices_backward",
+           "g, x, indices, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False", PURE,
+           f"torch.ops.aten.max_pool{_n}d_with_indices_backward", bind=bind_max_pool_backward,
+           forward=max_pool_backward(getattr(A, f"max_pool{_n}d_with_indices_backward")), g=unpool_rule(_n), x=zero)
     define(f"adaptive_max_pool{_n}d", "x, output_size=1", PURE | MULTI, f"torch._C._nn.adaptive_max_pool{_n}d",
            kernel=indexed(getattr(private.nn, f"adaptive_max_pool{_n}d")),
            x=of_values(adaptive_max_rule(getattr(A, f"adaptive_max_pool{_n}d_backward"))))

@@ -7,6 +7,7 @@ A domain is a shape with an interval: `N` any sign and away from 0, `P` positive
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -414,6 +415,15 @@ for _n in (1, 2, 3):
     _pad, _around = (1, 2, 0, 1, 2, 1)[:2 * _n], N(2, *(3,) * _n)
     row(f"reflection_pad{_n}d", lambda x, pad=_pad: F.pad(x, pad, "reflect") ** 2, _around)
     row(f"replication_pad{_n}d", lambda x, pad=_pad: F.pad(x, pad, "replicate") ** 2, _around)
+for _n, _mode in ((1, "linear"), (2, "bilinear"), (2, "bicubic"), (3, "trilinear")):
+    row(_mode, lambda x, mode=_mode: F.interpolate(x, scale_factor=1.5, mode=mode, align_corners=True) ** 2,
+        N(1, 2, *(3,) * _n))
+for _mode in ("bilinear", "bicubic"):
+    row(f"{_mode}, smoothed", lambda x, mode=_mode: F.interpolate(x, (2, 4), mode=mode, antialias=True) ** 2,
+        N(1, 2, 3, 3))
+for _n, _mode in itertools.product((1, 2, 3), ("nearest", "nearest-exact")):
+    row(f"{_mode} {_n}", lambda x, mode=_mode, size=(5, 2, 4)[:_n]: F.interpolate(x, size, mode=mode) ** 2,
+        N(1, 2, *(3,) * _n))
 row("circular", lambda x: F.pad(x, (1, 2, 0, 1), "circular") ** 2, N(1, 2, 3, 3))
 row("adaptive_avg_pool", lambda x: F.adaptive_avg_pool2d(x, 2) ** 2 * F.adaptive_avg_pool2d(x,
     1) * F.adaptive_avg_pool1d(x[0], 2).sum(),
