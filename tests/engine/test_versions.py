@@ -13,6 +13,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 import autograd_opt as ao
+from autograd_opt.abi import switches
 
 Tensor = torch.Tensor
 OPERATORS = {}
@@ -31,6 +32,9 @@ COUNTED = frozenset("""
     histogramdd nn.functional.batch_norm nn.functional.linear nonzero stft
 """.split())
 """Known gap: writes of the kernel are counted here, without a gradient, too; of batch_norm in its statistics."""
+if "tensor_info" in switches.OFF:
+    COUNTED |= {"fft.ifft", "nn.functional.conv2d", "nn.functional.conv3d", "nn.functional.conv_transpose2d",
+                "nn.functional.conv_transpose3d", "repeat_interleave"}      # the key that counts is left in
 if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15):
     COUNTED -= {"nn.functional.linear"}         # its kernel does not write its result again
 OTHERWISE = FEWER | COUNTED
