@@ -28,14 +28,20 @@ def bind_of(n: int, smooth: bool) -> Callable[..., Any]:
             raise TypeError("torch says what is wrong")
         if output_size is None:
             output_size = [int(size * scale) for size, scale in zip(x.shape[2:], scales, strict=True)]
+        if len(output_size) != n:
+            raise TypeError("torch says what is wrong")
         return (x,), {"output_size": tuple(output_size), "more": (*aligned, *scales)}
     return bind
 
 
 def rules(name: str, n: int, smooth: bool) -> None:
-    """Define the function and its derivative; `more` is `align_corners`, where there is one, and the factors."""
+    """Define the function and its derivative; `more` is `align_corners`, where there is one, and the factors.
+
+    The kernel is given a size in any case: what takes factors, torch computes otherwise under a dispatch mode.
+    """
     function, backward = getattr(private.nn, name), getattr(A, f"{name}_backward")
     define(name, "x, output_size=(), more=()", PURE, f"torch._C._nn.{name}", bind=bind_of(n, smooth),
+           kernel=lambda x, *, output_size, more: (function(x, output_size, *more), None),
            forward=lambda x, *, output_size, more: function(x, output_size, *more),
            x=lambda g, x_shape, *, output_size, more: backward(g, output_size, tuple(x_shape), *more))
     define(f"{name}_backward", "g, output_size=(), input_size=(), more=()", PURE, f"torch.ops.aten.{name}_backward",

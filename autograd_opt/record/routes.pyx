@@ -118,6 +118,9 @@ cdef class Recorded(Route):
         if r is not FOLLOWED:
             return r
         if not self.op.typed and unusual_numbers(args, kwargs):
+            if type(func) in OPERATOR_KINDS:     # of which torch takes fewer kinds
+                lent(args, kwargs)
+                return self.fallback(func, args, kwargs)
             args, kwargs = plain_numbers(args, kwargs)
         return self.follow(tape, func, args, kwargs)
 

@@ -428,7 +428,7 @@ KNOWN = (
         "the version that a result starts with: in torch it counts the writes of a kernel's own",
         r"told by .*_version",
         r"_version",
-        "v = x.repeat_interleave(2)\ntell(v._version)",
+        "v = x.isclose(x)\ntell(v._version)",
         starting,
     ),
     Known(
