@@ -18,13 +18,12 @@ cdef object set_excluded = private.dispatch_tls_set_dispatch_key_excluded
 cdef object grad_enabled = private.is_grad_enabled
 cdef object set_grad_enabled = private.set_grad_enabled
 cdef tuple KEYS = tuple([private.DispatchKey.__members__[name] for name in (
-    "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor")])
-"""What torch excludes below autograd: the first stands for the keys of all devices."""
-cdef uint16_t[3] NUMBERS
-NUMBERS[0], NUMBERS[1], NUMBERS[2] = [int(key) for key in KEYS]
-cdef object FOR_VIEWS = private.DispatchKey.ADInplaceOrView
-cdef uint16_t VIEWS = int(FOR_VIEWS)
-cdef tuple ASKED_VIEWS = (FOR_VIEWS,), OUT_VIEWS = (FOR_VIEWS, True), IN_VIEWS = (FOR_VIEWS, False)
+    "AutogradFunctionality", "AutogradOther", "AutogradNestedTensor", "ADInplaceOrView")])
+"""What torch excludes below autograd: the first stands for the keys of all devices, the last is for views and writes."""
+cdef enum:
+    VIEWS = 3                            # the place of the last, before which all are autograd's
+cdef uint16_t[4] NUMBERS
+NUMBERS[0], NUMBERS[1], NUMBERS[2], NUMBERS[VIEWS] = [int(key) for key in KEYS]
 cdef tuple ASKED = tuple([(key,) for key in KEYS]), OUT = tuple([(key, True) for key in KEYS]), IN = tuple([(key, False) for key in KEYS])
 
 
@@ -35,7 +34,7 @@ cdef class included_autograd:
     cdef int enter(self) except -1:
         cdef int i
         self.excluded = 0
-        for i in range(3):
+        for i in range(VIEWS):
             if ao_key_off(is_excluded, <tuple>ASKED[i], NUMBERS[i]):
                 self.excluded |= 1 << i
                 ao_set_key_off(set_excluded, <tuple>IN[i], NUMBERS[i], False)
@@ -43,7 +42,7 @@ cdef class included_autograd:
 
     cdef int leave(self) except -1:
         cdef int i
-        for i in range(3):
+        for i in range(VIEWS):
             if self.excluded & 1 << i:
                 ao_set_key_off(set_excluded, <tuple>OUT[i], NUMBERS[i], True)
         return 0
@@ -52,7 +51,7 @@ cdef class included_autograd:
 cdef int exclude_autograd() except -1:
     """Exclude autograd's dispatch keys; return which of them were in, for `include_autograd`."""
     cdef int i, included = 0
-    for i in range(3):
+    for i in range(VIEWS):
         if not ao_key_off(is_excluded, <tuple>ASKED[i], NUMBERS[i]):
             included |= 1 << i
             ao_set_key_off(set_excluded, <tuple>OUT[i], NUMBERS[i], True)
@@ -62,7 +61,7 @@ cdef int exclude_autograd() except -1:
 cdef int include_autograd(int included) except -1:
     """Include these keys again."""
     cdef int i
-    for i in range(3):
+    for i in range(VIEWS):
         if included & 1 << i:
             ao_set_key_off(set_excluded, <tuple>IN[i], NUMBERS[i], False)
     return 0
@@ -70,15 +69,15 @@ cdef int include_autograd(int included) except -1:
 
 cdef bint exclude_views() except -1:
     """Exclude the dispatch key for views and writes, too; True if it was in."""
-    if ao_key_off(is_excluded, ASKED_VIEWS, VIEWS):
+    if ao_key_off(is_excluded, <tuple>ASKED[VIEWS], NUMBERS[VIEWS]):
         return False
-    ao_set_key_off(set_excluded, OUT_VIEWS, VIEWS, True)
+    ao_set_key_off(set_excluded, <tuple>OUT[VIEWS], NUMBERS[VIEWS], True)
     return True
 
 
 cdef int include_views() except -1:
     """Include it again."""
-    ao_set_key_off(set_excluded, IN_VIEWS, VIEWS, False)
+    ao_set_key_off(set_excluded, <tuple>IN[VIEWS], NUMBERS[VIEWS], False)
     return 0
 
 

@@ -127,11 +127,6 @@ def bind_max_pool_backward(g: Any, x: Any, kernel_size: Any, stride: Any, paddin
                              "ceil_mode": ceil_mode}
 
 
-def max_pool_backward(backward: Any) -> Callable[..., Any]:
-    return lambda g, x, indices, *, kernel_size, stride, padding, dilation, ceil_mode: backward(
-        g, x, kernel_size, stride, padding, dilation, ceil_mode, indices)
-
-
 def max_pool_kernel(forward: Any) -> Callable[..., Any]:
     def kernel(x: Any, *, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
         return forward(x, kernel_size, pool_stride(kernel_size, stride), padding, dilation, ceil_mode)
@@ -184,7 +179,7 @@ for _n in (2, 3):
     define(f"max_pool{_n}d_with_indices_backward",
            "g, x, indices, kernel_size=1, stride=None, padding=0, dilation=1, ceil_mode=False", PURE,
            f"torch.ops.aten.max_pool{_n}d_with_indices_backward", bind=bind_max_pool_backward,
-           forward=max_pool_backward(getattr(A, f"max_pool{_n}d_with_indices_backward")), g=unpool_rule(_n), x=zero)
+           forward=max_pool_rule(getattr(A, f"max_pool{_n}d_with_indices_backward"), _n), g=unpool_rule(_n), x=zero)
     define(f"adaptive_max_pool{_n}d", "x, output_size=1", PURE | MULTI, f"torch._C._nn.adaptive_max_pool{_n}d",
            kernel=indexed(getattr(private.nn, f"adaptive_max_pool{_n}d")),
            x=of_values(adaptive_max_rule(getattr(A, f"adaptive_max_pool{_n}d_backward"))))

@@ -24,11 +24,9 @@ def bind_of(n: int, smooth: bool) -> Callable[..., Any]:
         aligned, given = (more[:1], more[1:]) if smooth else ((), more)
         scales = given[0] if len(given) == 1 and (given[0] is None or isinstance(given[0], (list, tuple))) else given
         scales = tuple(scales) if scales else (None,) * n
-        if named or len(scales) != n or (smooth and not aligned):
-            raise TypeError("torch says what is wrong")
         if output_size is None:
             output_size = [int(size * scale) for size, scale in zip(x.shape[2:], scales, strict=True)]
-        if len(output_size) != n:
+        if named or len(scales) != n or len(output_size) != n or (smooth and not aligned):
             raise TypeError("torch says what is wrong")
         return (x,), {"output_size": tuple(output_size), "more": (*aligned, *scales)}
     return bind
