@@ -7,7 +7,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_is_inference, ao_is_view, ao_linear, ao_plain, ao_use_reads,
+    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_linear, ao_own, ao_plain,
+    ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
@@ -36,6 +37,7 @@ from autograd_opt.record.unrecorded cimport as_view, note_view, set_apart, shown
 
 ao_use_reads(reads_address())
 cdef object is_inference = private.TensorBase.__dict__["is_inference"]
+cdef object get_base = ao_own(private.base_property)
 cdef object dispatch_modes = private.len_torch_dispatch_stack
 cdef object any_autocast = private.is_any_autocast_enabled
 cdef object linear_function = private.nn.linear
@@ -64,7 +66,7 @@ cpdef apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs):
 
 cdef object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact):
     """`apply` inside its region; `exact`: no autocast changes the types of what is computed."""
-    if tape.late and (op.flags & VIEW or op.name in GIVEN_BACK) and exact and given_back(op, func, args, kwargs, operands):
+    if tape.late and (op.flags & VIEW or op.name in GIVEN_BACK) and exact and given_back(tape, func, args, kwargs, operands):
         return operands[0]
     cdef object r
     cdef int copied = copied_operands(tape, operands[0], operands[1]) if op.flags & FOLDS and exact else 0
@@ -92,13 +94,13 @@ cdef object GIVEN_BACK = frozenset("cast conj_physical contiguous positive sum_t
 """The operators, besides those that make views, whose result may be their operand itself."""
 
 
-cdef bint given_back(Op op, object func, tuple args, dict kwargs, tuple operands) except -1:
+cdef bint given_back(Tape tape, object func, tuple args, dict kwargs, tuple operands) except -1:
     """Does the call return its first operand, a view made before its base required grad?
 
     `contiguous()`, say: then nothing has read the view, and it still has no history.
     """
     t = operands[0] if operands else None
-    if not is_tensor(t) or not ao_is_view(t):
+    if not is_tensor(t) or not ao_is_view(t) or not tracked(tape, ao_get(get_base, t)):
         return False
     node = t.__dict__.get("_node")
     if node is not None and (<Node>node).flags & REQUIRES_GRAD:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import autograd_opt as ao
 from autograd_opt.abi import symbols, tensor_info
 from autograd_opt.abi.kernel_names import SINGLES
+from benchmarks.counting import KernelCounter
 
 
 @pytest.fixture
@@ -254,6 +255,21 @@ def test_errors_are_the_bindings() -> None:
                 call()
             assert type(recorded.value) is type(plain.value)
             assert str(recorded.value).splitlines()[0] == str(plain.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_views_of_constants_are_computed_once(optimize: bool) -> None:
+    """Also where a tensor with views has come to require grad, in this graph or in one before it."""
+    base, constant = torch.ones(4), torch.arange(6).reshape(2, 3)
+    view = base[1:]
+    for inside in (True, False):
+        with ao.AutogradGraph(optimize=optimize), KernelCounter() as counter:
+            if inside:
+                base.requires_grad_()
+            flat, doubled = constant[:, 1:].reshape(-1), constant.double()[:, 1:].contiguous()
+        assert counter.names["clone"] == 2
+        assert flat.tolist() == doubled.flatten().tolist() == [1, 2, 4, 5]
+    assert view.requires_grad
 
 
 def test_other_threads_run_meanwhile() -> None:
