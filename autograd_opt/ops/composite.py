@@ -415,6 +415,45 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return torch.nansum(input, dim, keepdim, dtype=dtype) / factor
 
 
+# ----- integrals -----
+@decompose("torch.trapezoid torch.trapz")
+def trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    if not y.shape[dim] or isinstance(dx, torch.Tensor):            # zeros, which follow nothing; torch takes the number
+        return torch.trapezoid(y, dx=dx, dim=dim)
+    if x is None:
+        return (y.sum(dim) - (y.select(dim, 0) + y.select(dim, -1)) * 0.5) * dx
+    return pairs(y, x, dim).sum(dim) / 2.0
+
+
+@decompose("torch.cumulative_trapezoid")
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1, dim: int = -1) -> Any:
+    if not y.shape[dim] or isinstance(dx, torch.Tensor):
+        return torch.cumulative_trapezoid(y, **({"dx": dx} if x is None else {"x": x}), dim=dim)
+    if x is None:
+        first, last = neighbours(y, dim)
+        return ((first + last) * (dx / 2.0)).cumsum(dim)
+    return pairs(y, x, dim).cumsum(dim) / 2.0
+
+
+def pairs(y: Any, x: Any, dim: int) -> Any:
+    """The sums of neighbours in `y`, each times the distance of their places in `x`."""
+    dim %= y.ndim
+    if x.ndim == 1:
+        x = x.view([x.shape[0] if d == dim else 1 for d in range(y.ndim)])
+    elif x.ndim < y.ndim:
+        x = x.view((1,) * (y.ndim - x.ndim) + tuple(x.shape))
+    left, right = neighbours(x, dim)
+    distance = right - left
+    left, right = neighbours(y, dim)
+    return (left + right) * distance
+
+
+def neighbours(t: Any, dim: int) -> tuple[Any, Any]:
+    """All elements along an axis but the last, and all but the first."""
+    n = t.shape[dim] - 1
+    return t.narrow(dim, 0, n), t.narrow(dim, 1, n)
+
+
 # ----- layers -----
 PADDINGS = {"reflect": "reflection", "replicate": "replication"}
 

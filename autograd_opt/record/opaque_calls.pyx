@@ -414,9 +414,14 @@ cdef object kind_of(object node):
     return name
 
 
+cdef object address_of(object t):
+    """Where a tensor's elements are; a number of its own for one that has none."""
+    return ao_method0(data_ptr_method, t) or -<Py_ssize_t><PyObject *>t
+
+
 cdef list usual_results(Operands operands, object out):
     """The tensors that the call has made, of memory of its own and one at least with a history of torch's; else None."""
-    cdef list found = [], addresses = [ao_method0(data_ptr_method, x) for x in operands.copies]
+    cdef list found = [], addresses = [address_of(x) for x in operands.copies]
     cdef bint followed = False, views = False
     for t in <tuple>out if isinstance(out, tuple) else (out,):
         if type(t) is not Tensor or not ao_plain(t) or not ao_strided(t) or ao_is_view(t) and not hidden(operands, t):
@@ -427,7 +432,7 @@ cdef list usual_results(Operands operands, object out):
                     or kind_of(ao_get(get_grad_fn, t)) is None:
                 return None
             followed = True
-        address = ao_method0(data_ptr_method, t)
+        address = address_of(t)
         if address in addresses:         # also of two results that are one tensor
             return None
         addresses.append(address)
