@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 
 from autograd_opt.ops.table import OPS
+from autograd_opt.record.cross_entropy import CrossEntropy
 from autograd_opt.record.dispatch import decomposed, special
-from autograd_opt.record.routes import CrossEntropy
 
 REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 

@@ -24,13 +24,15 @@ from autograd_opt.record.arguments cimport MODE, foreign, lent, mode_innermost
 from autograd_opt.record.entries import take_methods, take_operators
 from autograd_opt.record.function_entries import take
 from autograd_opt.record import own_bodies
+from autograd_opt.record.cross_entropy cimport CrossEntropy
 from autograd_opt.record.module_calls cimport calls_lost, look_for_tools
 from autograd_opt.record.module_calls import take_calls
 from autograd_opt.record.own_bodies cimport answer_questions, learn_body
 from autograd_opt.record.reads import take_reads
 from autograd_opt.record.resting cimport forget_graphs, learn_graph, rests
-from autograd_opt.record.routes cimport CrossEntropy, Decomposed, Fill, Recorded, Route, handler_of, handlers
+from autograd_opt.record.routes cimport Decomposed, Fill, Recorded, Route
 from autograd_opt.record.sites cimport forget_sites
+from autograd_opt.record.torch_function cimport handler_of, handlers
 
 ao_use_reads(reads_address())
 cdef object push = private.push_on_torch_function_stack

@@ -20,7 +20,7 @@ from autograd_opt import errors
 from autograd_opt.graph import refusals
 from autograd_opt.graph.tape import get_recording
 from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, SPELLINGS, Binder, rename
-from autograd_opt.record import arguments, keyword_calls, routes, unrecorded
+from autograd_opt.record import arguments, keyword_calls, routes, torch_function, unrecorded
 
 Handler = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 HANDLERS: dict[Any, Handler] = {}
@@ -31,7 +31,7 @@ SPECIAL: dict[Any, Handler] = {}
 """Callables with a meaning of their own, filled by `special`."""
 
 
-class RecorderMode(routes.Mode, TorchFunctionMode):
+class RecorderMode(torch_function.Mode, TorchFunctionMode):
     """The mode; one instance serves every thread, pushed while a graph records."""
 
 
@@ -252,6 +252,6 @@ METADATA = frozenset("""
 """.split())
 """Names whose results never carry a gradient."""
 
-routes.install_routes(HANDLERS, classify, MODE, refusals.note_class)
+torch_function.install_routes(HANDLERS, classify, MODE, refusals.note_class)
 
 __all__ = ["HANDLERS", "METADATA", "MODE", "RecorderMode", "call", "errors", "special"]

@@ -28,8 +28,9 @@ from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.hot_operators cimport fast_binary, fast_unary
 from autograd_opt.record.items cimport PAST, numbers, take_items
 from autograd_opt.record.new_memory cimport alone
-from autograd_opt.record.routes cimport Chosen, Decomposed, Raw, Recorded, Route, Write, handler_of
+from autograd_opt.record.routes cimport Chosen, Decomposed, Raw, Recorded, Route, Write
 from autograd_opt.record.sites cimport settled
+from autograd_opt.record.torch_function cimport handler_of
 from autograd_opt.record.unrecorded cimport fresh, shown_views
 
 ao_use_reads(reads_address())

@@ -13,7 +13,8 @@ from autograd_opt.graph.node cimport PlainTensor as Tensor
 from autograd_opt.graph.tape cimport Tape, active_tape, recording
 from autograd_opt.record.arguments cimport foreigners, mode_innermost
 from autograd_opt.record.reads cimport escaped
-from autograd_opt.record.routes cimport Route, handler_of
+from autograd_opt.record.routes cimport Route
+from autograd_opt.record.torch_function cimport handler_of
 
 cdef extern from *:
     """

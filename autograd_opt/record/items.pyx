@@ -21,8 +21,9 @@ from autograd_opt.record.arguments cimport basic, follows, foreign, grad_on, is_
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes import record_write
 from autograd_opt.record.recorder cimport apply
-from autograd_opt.record.routes cimport Route, handler_of, handlers, usual_target
+from autograd_opt.record.routes cimport Route, usual_target
 from autograd_opt.record.sites cimport settled
+from autograd_opt.record.torch_function cimport handler_of, handlers
 from autograd_opt.record.unrecorded cimport noted_view
 
 ao_use_reads(reads_address())

@@ -22,7 +22,8 @@ from autograd_opt.abi.ctorch cimport ao_call
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.record.arguments cimport foreign, mode_innermost
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_unary
-from autograd_opt.record.routes cimport Recorded, handlers
+from autograd_opt.record.routes cimport Recorded
+from autograd_opt.record.torch_function cimport handlers
 
 cdef extern from *:
     """

@@ -20,7 +20,8 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor
 from autograd_opt.graph.tape cimport Tape, recording
 from autograd_opt.record.arguments cimport grad_on, mode_innermost
-from autograd_opt.record.routes cimport Decomposed, handlers
+from autograd_opt.record.routes cimport Decomposed
+from autograd_opt.record.torch_function cimport handlers
 
 ao_use_reads(reads_address())
 cdef enum:

@@ -19,7 +19,8 @@ from autograd_opt.graph.node cimport (
 from autograd_opt.graph.tape cimport Tape, active_tape, recording
 from autograd_opt.record.arguments cimport computed, lend, open_to
 from autograd_opt.record.guard cimport enter, leave
-from autograd_opt.record.routes cimport Recorded, handler_of, plain_reads
+from autograd_opt.record.routes cimport Recorded
+from autograd_opt.record.torch_function cimport handler_of, plain_reads
 
 ao_use_reads(reads_address())
 cdef object base = private.TensorBase

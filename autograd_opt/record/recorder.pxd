@@ -6,4 +6,3 @@ from autograd_opt.graph.tape cimport Tape
 cpdef apply(Op op, func, tuple args, dict kwargs, tuple operands, dict attrs)
 cdef object recorded(Tape tape, Op op, object func, tuple args, dict kwargs, tuple operands, dict attrs, bint exact)
 cdef object record(Tape tape, Op op, object func, tuple args, tuple operands, dict attrs)
-cdef object inner_view(Tape tape, Op op, object func, object t)

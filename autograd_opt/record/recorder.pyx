@@ -13,9 +13,9 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.node cimport (
-    CLONE, DEAD, ELEMENTWISE, EXPOSED, FILLS, FOLDS, FREED, HIDES, INNER, LEAF, MOVES, MULTI, NEEDS_ANS, NO_MERGE, OVERWRITTEN, PINNED,
-    PURE, REDUCES, REQUIRES_GRAD, SPARSE, UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, WROTE,
-    CustomTensor, Node, Op, PlainTensor as Tensor, awaits, current_source, fresh_vn, new_node, same_shape, shape_of, version_of,
+    CLONE, ELEMENTWISE, EXPOSED, FILLS, FOLDS, HIDES, MOVES, MULTI, NEEDS_ANS, NO_MERGE, PURE, REDUCES, REQUIRES_GRAD, SPARSE,
+    UNBROADCAST0, UNBROADCAST1, UNBROADCASTN, VARIADIC, VIEW, CustomTensor, Node, Op, PlainTensor as Tensor, awaits,
+    current_source, fresh_vn, new_node, same_shape, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape, recording, set_paused, tape_here
@@ -119,51 +119,6 @@ cdef object record(Tape tape, Op op, object func, tuple args, tuple operands, di
         return whole_call(func, args, None) if r is WHOLE else r
     finally:
         leave(tape, switch)
-
-
-cdef object inner_view(Tape tape, Op op, object func, object t):
-    """`func(t)`, a view that a rule reads and lets nobody see: the one made before, while it is there.
-
-    A view that the user has, or can come to have, is never taken: a hook on it would see the rule's cotangents.
-    """
-    cdef Entry *e
-    cdef Node n, node
-    cdef object r
-    cdef size_t switch = enter(tape)
-    try:
-        if tape.optimize and is_tensor(t):
-            n = handle(tape, t)
-            if n.flags & INNER and n.op is op and not n.flags & PINNED:
-                r = whole_value(n.in0)           # such a view, undone
-                if r is not None:
-                    return r
-            e = key_of(tape, op, 1, n, None, None, (t,), None, grad_on() and n.flags & REQUIRES_GRAD != 0, grad_on())
-            if e != NULL and e.first != NULL:
-                node = <Node>(<Node>e.first).holder
-                if node.flags & INNER and not node.flags & (DEAD | FREED | EXPOSED | NO_MERGE | OVERWRITTEN | PINNED) \
-                        and node.tensor != NULL and version_of(<object>node.tensor) == node.version:
-                    return <object>node.tensor
-        r = apply_few(tape, op, func, (t,), None, (t,), None, True)
-        if r is WHOLE:
-            return whole_call(func, (t,), None)
-        if type(r) is CustomTensor:
-            (<Node>r._node).flags |= INNER
-        return r
-    finally:
-        leave(tape, switch)
-
-
-cdef object whole_value(Node node):
-    """The tensor of a node, if it is there and nobody has written it; else None."""
-    cdef object t
-    if node is None or node.flags & (EXPOSED | NO_MERGE | OVERWRITTEN | WROTE) or node.view is not None:
-        return None
-    if node.flags & LEAF:
-        t = node.value
-        return t if is_tensor(t) and version_of(t) == node.version else None
-    if node.tensor == NULL or version_of(<object>node.tensor) != node.version:
-        return None
-    return <object>node.tensor
 
 
 cdef inline bint counts(Tape tape, Op op, object t) except -1:

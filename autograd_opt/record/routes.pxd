@@ -5,10 +5,6 @@ from autograd_opt.graph.tape cimport Tape
 from autograd_opt.ops.binding cimport Plan
 from autograd_opt.record.hot_operators cimport Kernel
 
-cdef dict handlers                       # a callable of torch's -> its route, or a handler in Python
-cdef set plain_reads                     # properties that are no operation
-cdef object handler_of(object func)
-
 cdef class Route:
     cdef object run(self, object func, tuple args, dict kwargs)
 
@@ -48,12 +44,5 @@ cdef class Write(Route):
     cdef Op op
     cdef bint reshapes
     cdef bint turns(self, object t) except -1
-
-cdef class CrossEntropy:
-    cdef Op log_softmax, nll
-    cdef dict attributes, reductions
-    cdef object whole
-    cdef object record(self, tuple args, dict kwargs)
-    cdef object uncast(self, tuple args, dict kwargs)
 
 cdef bint usual_target(Tape tape, object t) except -1

@@ -25,7 +25,7 @@ from autograd_opt.graph import handles, plain_values, references, view_history
 from autograd_opt.ops.table import OPS, PURE, define
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import COMMUTATIVE, EFFECT, LEAF, NOMERGE, PINNED, NodeTable
-from autograd_opt.record import dispatch, inplace, recorder, routes, saved_tensors, views
+from autograd_opt.record import dispatch, inplace, recorder, routes, saved_tensors, torch_function, views
 from tests.fuzz.oracle import compare
 from tests.hazards.cases import program
 from tests.programs import CONSTANTS, LEAVES
@@ -115,12 +115,12 @@ mutant("random writes keep the old gradient", replaced(inplace, "OVERWRITE", OPS
 @contextmanager
 def routed(function: Any, route: Any) -> Iterator[None]:
     """Give a callable another route."""
-    routes.forget_routes()
+    torch_function.forget_routes()
     try:
         with patch.dict(dispatch.HANDLERS, {function: route}):
             yield
     finally:
-        routes.forget_routes()
+        torch_function.forget_routes()
 
 
 # ----- what may merge ----------------------------------------------------------------------------
