@@ -34,6 +34,8 @@ from autograd_opt.record.unrecorded import handed_out
 
 Tensor = torch.Tensor
 Tensors = Tensor | Sequence[Any]
+cycle_warnings = iter([True])
+"""The one warning of cycles that a process gets, as in torch."""
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:
@@ -153,7 +155,7 @@ def backward(tensors: Tensors, grad_tensors: Any = None, retain_graph: bool | No
         for t in inputs or ():
             if isinstance(t, Tensor):
                 retain_grad(t)
-    if create_graph:
+    if create_graph and (next(cycle_warnings, False) or torch.is_warn_always_enabled()):
         warnings.warn(
             "Using backward() with create_graph=True will create a reference cycle between the parameter and its "
             "gradient which can cause a memory leak. We recommend using autograd.grad when creating the graph to "
@@ -426,7 +428,12 @@ def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:
     batch = run.task.batch
     with batch.entered():
         results = engine_run(run, [batch.joined(g) for g in cotangents])
-        return [None if g is None else batch.stacked(g) for g in results]
+        return [None if g is None else in_rows(batch.stacked(g)) for g in results]
+
+
+def in_rows(t: Tensor) -> Tensor:
+    """A batch of gradients slice after slice in memory, as torch's kernels for batches leave them; one that repeats stays."""
+    return t if t.layout is not torch.strided or t.is_contiguous() or 0 in t.stride() else t.contiguous()
 
 
 def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any]) -> list[Any] | None:

@@ -89,10 +89,10 @@ def ihfft(input: Any, n: Any = None, dim: int = -1, norm: Any = None) -> Any:
 
 def axes_of(input: Any, s: Any, dim: Any) -> tuple[Any, Any, int, Any]:
     """Sizes and axes before the last one of a transform, then the last one's axis and size."""
-    if dim is None:
-        dim = tuple(range(input.ndim))[-len(s):] if s is not None else tuple(range(input.ndim))
-    axes = (dim,) if isinstance(dim, int) else tuple(dim)
     sizes = None if s is None else (s,) if isinstance(s, int) else tuple(s)
+    if dim is None:
+        dim = tuple(range(input.ndim))[0 if sizes is None else -len(sizes):]
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
     if not axes or (sizes is not None and len(sizes) != len(axes)):
         raise IndexError("as many sizes as axes")
     if sizes is None:

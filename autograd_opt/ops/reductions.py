@@ -264,8 +264,8 @@ define_picked("min_dim", "dim=0, keepdim=False", "", torch.min)
 define_picked("sort", "dim=-1, descending=False, *, stable=False", "torch.sort T.sort",
               lambda x, dim, descending, stable: torch.sort(x, stable=stable, dim=dim, descending=descending),
               bind_sort)
-define_picked("topk", "k=1, dim=-1, largest=True, sorted=True", "torch.topk T.topk", torch.topk)
-define_picked("kthvalue", "k=1, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", torch.kthvalue)
+define_picked("topk", "k=None, dim=-1, largest=True, sorted=True", "torch.topk T.topk", torch.topk)
+define_picked("kthvalue", "k=None, dim=-1, keepdim=False", "torch.kthvalue T.kthvalue", torch.kthvalue)
 define_picked("mode", "dim=-1, keepdim=False", "torch.mode T.mode", torch.mode)
 
 
@@ -285,7 +285,7 @@ for _name in ("median", "nanmedian"):
     define_picked(f"{_name}_dim", "dim=0, keepdim=False", "", getattr(torch, _name))
     choose(f"torch.{_name} T.{_name}", overloaded(_name))
 for _name in ("cummax", "cummin"):
-    define(_name, "x, dim=0", R | MULTI, f"torch.{_name} T.{_name}", kernel=scan_kernel(getattr(torch, _name)),
+    define(_name, "x, dim=None", R | MULTI, f"torch.{_name} T.{_name}", kernel=scan_kernel(getattr(torch, _name)),
            keeps="x",
            x=lambda g, x_shape, extra, *, dim: scan_back(g.parts[0], x_shape, extra, dim))
 

@@ -140,8 +140,20 @@ cdef tuple plain_numbers(tuple args, dict kwargs):
 
 
 cpdef dict plain_attributes(dict attrs):
-    """The attributes of a call with each tensor of one number as that number, for which torch takes it."""
-    return {name: plain(x, True, NESTED) for name, x in attrs.items()} if any_unusual(attrs, True) else attrs
+    """The attributes of a call with each tensor of one number as that number, for which torch takes it.
+
+    Raises
+    ------
+    TypeError : such a tensor requires grad, which would be lost; torch refuses it, too.
+    """
+    if not any_unusual(attrs, True):
+        return attrs
+    tape = active_tape()
+    for name, x in attrs.items():
+        if tape is not None and is_tensor(x) and x.dim() == 0 and tracked(tape, x):
+            raise TypeError(f"argument '{name}' must be Number, not {'Parameter' if type(x) is Parameter else 'Tensor'}: a gradient would not reach it; "
+                            f"{name}.item() is its value")
+    return {name: plain(x, True, NESTED) for name, x in attrs.items()}
 
 
 cdef bint inside_follows(Tape tape, object x, bint grad) except -1:

@@ -151,8 +151,8 @@ cdef object lowered(str name, tuple args, dict kwargs):
     cdef set kinds
     if spared(name) and not (kwargs and kwargs.get("out") is not None):
         return args, kwargs
-    if tp == NULL or not (<Tape>tp).plain or kwargs and kwargs.get("out") is not None:
-        return None                          # hooks see what torch saves for the whole call
+    if tp == NULL or kwargs and kwargs.get("out") is not None:
+        return None
     tensors = tensors_of(args, kwargs)
     device = device_of(tensors)
     if device is None:
@@ -244,13 +244,23 @@ cdef dict _probes = {}
 
 
 cdef object seal_of_casts(str device):
-    """A weak reference to a cast in torch's own cache: it dies when that is cleared."""
+    """A weak reference to a cast in torch's own cache: it dies when that is cleared.  No hook of the user's sees it."""
     from autograd_opt.graph.thread_state import torch_autograd
-    with torch_autograd():
-        probe = _probes.get(device)
-        if probe is None:
-            probe = _probes[device] = torch.ones(1, 1, dtype=torch.float32, device=device, requires_grad=True)
-        return weakref(private.saved_self(torch.mm(probe, probe).grad_fn))
+    cdef list hooks = []
+    pair = private.top_saved_tensors_default_hooks(True)
+    while pair is not None:
+        hooks.append(pair)
+        private.pop_saved_tensors_default_hooks()
+        pair = private.top_saved_tensors_default_hooks(True)
+    try:
+        with torch_autograd():
+            probe = _probes.get(device)
+            if probe is None:
+                probe = _probes[device] = torch.ones(1, 1, dtype=torch.float32, device=device, requires_grad=True)
+            return weakref(private.saved_self(torch.mm(probe, probe).grad_fn))
+    finally:
+        for pair in reversed(hooks):
+            private.push_saved_tensors_default_hooks(*pair)
 
 
 cdef int install_casts(object recorder) except -1:

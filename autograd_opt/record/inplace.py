@@ -31,6 +31,8 @@ RANDOM_FILLS = frozenset(
     "bernoulli_ cauchy_ exponential_ geometric_ log_normal_ normal_ random_ uniform_ zero_".split()
 )
 """Writes whose result does not depend on the old value."""
+LOGICAL = frozenset("logical_and_ logical_or_ logical_xor_ logical_not_".split())
+"""Writes that torch does not differentiate: what is written follows nothing that it did not follow before."""
 VERSION = private.version_property
 POWER = Tensor.__ipow__
 """The one operator in place that torch writes in Python, which says in its result that it does not know an operand."""
@@ -192,7 +194,8 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
-        if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()):
+        if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()) \
+                or name in LOGICAL and not found[0].requires_grad:
             if private.is_view(target):
                 protect(target, found[0], False)
             return unrecorded.written(func, args, kwargs)

@@ -36,8 +36,13 @@ cdef extern from *:
         Py_DECREF(bytes);
         return sign;
     }
+    static void ao_no_sequence(PyObject *type) {
+        /* `__getitem__` in a class makes its objects sequences, which torch's tensors are not: a list of them is no matrix */
+        ((PyTypeObject *)type)->tp_as_sequence->sq_item = NULL;
+    }
     """
     int ao_compare_code
+    void ao_no_sequence(object type)
     signed char *ao_signs
     int ao_written_sign()
 
@@ -129,3 +134,4 @@ def install(custom):
     know_instructions()
     for sign, method in enumerate(METHODS):
         setattr(custom, method.__name__, comparison(sign))
+    ao_no_sequence(custom)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
 import warnings
@@ -343,3 +344,35 @@ def test_writes_and_indices_under_autocast(optimize):
         found = run(mine, x)
         found.backward()
     assert same([found.detach(), mine.grad], [loss.detach(), w.grad])
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_hooks_on_saved_values_see_what_torch_saves_under_autocast(optimize):
+    """A weight that is cast once, and used twice, gathers its gradient in the lower precision; no hook sees a probe."""
+    def program(context):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(4, 4), nn.SiLU(), nn.LayerNorm(4), nn.Linear(4, 4))
+        x, packed = torch.randn(3, 4, requires_grad=True), []
+
+        def pack(t):
+            packed.append((t.dtype, t.shape))
+            return t.detach().clone()
+
+        with context, casting():
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+                y = net(net(x)) @ net[0].weight @ net[0].weight
+            y.float().sum().backward()
+        return packed, [x.grad, *(p.grad for p in net.parameters())]
+
+    packed, wanted = program(contextlib.nullcontext())
+    seen, found = program(ao.AutogradGraph(optimize=optimize))
+    assert seen == packed
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_checkpoint_under_autocast_makes_no_call_without_a_rule():
+    net = nn.Sequential(nn.Linear(4, 4), nn.SiLU(), nn.Linear(4, 4))
+    with ao.AutogradGraph() as graph, casting():
+        torch.utils.checkpoint.checkpoint(net, torch.randn(3, 4), use_reentrant=False)
+        operators = {node.op for node in graph.tape.snapshot()}
+    assert "linear" in operators and "opaque" not in operators

@@ -543,3 +543,20 @@ def test_every_form_has_torchs_gradient(name: str, optimize: bool) -> None:
             with ao.AutogradGraph(optimize=optimize):
                 found = outcome(given)
             torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["logical_and_", "logical_or_", "logical_xor_"])
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_logical_write_follows_nothing_of_its_operand(name: str, optimize: bool) -> None:
+    """torch does not differentiate it: a mask of floats stays one that `numpy()` takes."""
+    x = torch.tensor([0.0, 2.0], requires_grad=True)
+
+    def program() -> tuple[list[float], bool, list[float]]:
+        mask = torch.ones(2)
+        getattr(mask, name)(x)
+        (g,) = torch.autograd.grad((mask * x).sum(), x)
+        return mask.numpy().tolist(), mask.requires_grad, g.tolist()
+
+    wanted = program()
+    with ao.AutogradGraph(optimize=optimize):
+        assert program() == wanted

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import struct
+import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import autograd_opt as ao
@@ -147,3 +151,38 @@ def test_a_trace_sees_numbers(optimize: bool) -> None:
     assert torch.equal(traced(x), (x * 2.625).sin() + 2.625)
     assert torch.equal(again.detach(), x * 2.625)
     assert "aten::to" not in str(traced.graph)
+
+
+CALLS_WITH_A_NUMBER: dict[str, Any] = {
+    "add": lambda x, s: torch.add(x, x, alpha=s), "addcmul": lambda x, s: torch.addcmul(x, x, x, value=s),
+    "leaky_relu": F.leaky_relu, "elu": F.elu, "huber": lambda x, s: F.huber_loss(x, x + 1, delta=s),
+    "dropout": F.dropout, "add_": lambda x, s: (x * 1).add_(x, alpha=s), "hardshrink": F.hardshrink,
+}
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize("name", CALLS_WITH_A_NUMBER)
+def test_a_number_that_a_gradient_would_follow_is_refused(name: str, computed: bool) -> None:
+    """As in torch: its gradient would be lost."""
+    x, slope = torch.ones(3, requires_grad=True), torch.tensor(0.5, requires_grad=True)
+    for context in (contextlib.nullcontext(), ao.AutogradGraph(), ao.AutogradGraph(optimize=True)):
+        with context, pytest.raises(TypeError, match="must be (Number|float), not (Tensor|Parameter)"):
+            CALLS_WITH_A_NUMBER[name](x, slope * 1 if computed else slope)
+        with context if isinstance(context, contextlib.nullcontext) else ao.AutogradGraph():
+            assert CALLS_WITH_A_NUMBER[name](x, (slope * 1).detach()).shape in (x.shape, ())
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_lists_of_recorded_numbers_are_data(optimize: bool) -> None:
+    """A tensor is no sequence, which torch.tensor would look into."""
+    x, data = torch.ones(2, requires_grad=True), torch.arange(6.0).reshape(2, 3)
+    with warnings.catch_warnings(), ao.AutogradGraph(optimize=optimize):
+        warnings.simplefilter("ignore")
+        for make in (torch.tensor, torch.as_tensor, torch.Tensor, x.new_tensor, torch.FloatTensor):
+            assert make([x[0], (x * 2).sum()]).tolist() == [1, 4]
+        assert torch.tensor([[x.sum(), 3.0]]).tolist() == [[2, 3]]
+        assert torch.tensor([data[0, 1] * 2, data.sum()]).tolist() == [2, 15]
+        for rows in ([data[0], data[1] * 2], [x, x * 2]):
+            with pytest.raises(ValueError, match="only one element tensors"):
+                torch.tensor(rows)
+        assert np.array([data[0] * 2, data[1]]).tolist() == [[0, 2, 4], [3, 4, 5]]

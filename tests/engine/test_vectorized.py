@@ -353,3 +353,19 @@ def test_torchs_gradcheck_of_batches(name: str, fast: bool, optimize: bool) -> N
     with ao.AutogradGraph(optimize=optimize):
         assert torch.autograd.gradcheck(CHECKED[name], x, check_batched_grad=True, fast_mode=fast)
         assert torch.autograd.gradgradcheck(CHECKED[name], x, check_batched_grad=True, fast_mode=fast)
+
+
+@OPTIMIZE
+def test_gradients_of_a_batch_lie_slice_after_slice(optimize: bool) -> None:
+    """So that they can be flattened by a view, as torch's can."""
+    w, x = torch.randn(3, 4), torch.randn(4, requires_grad=True)
+
+    def strides() -> list[tuple[int, ...]]:
+        (jacobian,) = torch.autograd.grad((w @ x).softmax(0), x, torch.eye(3), is_grads_batched=True)
+        hessian = torch.autograd.functional.hessian(lambda z: (w @ z).tanh().sum(), x.detach(), vectorize=True)
+        jacobian.view(-1), hessian.view(-1)
+        return [jacobian.stride(), hessian.stride()]
+
+    wanted = strides()
+    with ao.AutogradGraph(optimize=optimize):
+        assert strides() == wanted

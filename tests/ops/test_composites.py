@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -34,6 +35,10 @@ CALLS = """
 torch.fft.hfftn(Z, s=(3, -1))
 torch.fft.hfft2(Z, (3, 5))
 torch.fft.hfftn(Z, dim=(0,))
+torch.fft.hfftn(Z, 3)
+torch.fft.hfftn(Z, dim=1)
+torch.fft.ihfftn(A, 2)
+torch.fft.ihfft2(A, s=2)
 torch.fft.ihfftn(A, s=(2, 3))
 torch.fft.ihfftn(A)
 torch.fft.hfftn(Z, s=4, dim=1)
@@ -252,3 +257,11 @@ def test_a_call_is_that_of_eager_mode(text: str, optimize: bool) -> None:
         assert (mine is None) is (theirs is None)
         if mine is not None:
             torch.testing.assert_close(mine, theirs, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["topk", "kthvalue", "cummax", "cummin", "gather", "softmax", "narrow", "renorm"])
+def test_an_argument_that_torch_requires_is_asked_for(name: str) -> None:
+    for context in (contextlib.nullcontext(), ao.AutogradGraph(), ao.AutogradGraph(optimize=True)):
+        for call in (getattr(torch, name), getattr(torch.Tensor, name)):
+            with context if isinstance(context, contextlib.nullcontext) else type(context)(), pytest.raises(TypeError):
+                call(A)
