@@ -374,9 +374,9 @@ def deepcopy(func: Any, args: Any, kwargs: Any) -> Tensor:
         return unrecorded.run_raw(func, args, kwargs)
     if not t.is_leaf:
         raise errors.GraphError(errors.at(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment.  If "
-            "you were attempting to deepcopy a module, a parametrization (weight_norm, say) may have left a computed "
-            "weight in it."
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at the moment. "
+            "If you were attempting to deepcopy a module, a parametrization (weight_norm, say) may have left a "
+            "computed weight in it."
         ))
     if id(t) in memo:
         return memo[id(t)]

@@ -428,12 +428,18 @@ def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:
     batch = run.task.batch
     with batch.entered():
         results = engine_run(run, [batch.joined(g) for g in cotangents])
-        return [None if g is None else in_rows(batch.stacked(g)) for g in results]
+        return [None if g is None else in_rows(batch.stacked(g), cotangents) for g in results]
 
 
-def in_rows(t: Tensor) -> Tensor:
-    """A batch of gradients slice after slice in memory, as torch's kernels for batches leave them; one that repeats stays."""
-    return t if t.layout is not torch.strided or t.is_contiguous() or 0 in t.stride() else t.contiguous()
+def in_rows(t: Tensor, given: list[Tensor]) -> Tensor:
+    """A batch of gradients slice after slice in memory, as torch's kernels leave them; one that repeats, or shows what
+    was given, stays.
+    """
+    if t.layout is not torch.strided or t.is_contiguous() or 0 in t.stride():
+        return t
+    memory = private.storage_id(t.untyped_storage())
+    shows = any(g.layout is torch.strided and private.storage_id(g.untyped_storage()) == memory for g in given)
+    return t if shows else t.contiguous()
 
 
 def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any]) -> list[Any] | None:

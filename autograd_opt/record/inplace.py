@@ -195,7 +195,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
         if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()) \
-                or name in LOGICAL and not found[0].requires_grad:
+                or (name in LOGICAL and not found[0].requires_grad):
             if private.is_view(target):
                 protect(target, found[0], False)
             return unrecorded.written(func, args, kwargs)

@@ -145,6 +145,9 @@ GAPS = {
     "statistics of a batch_norm in evaluation mode that are written before its backward pass":
         "torch raises an error or, if a call in training mode wrote them, uses the new statistics; here the "
         "gradient is correct",
+    "writes of fused optimizers (`fused=True`) to parameters, and of a batch_norm in training mode to its statistics":
+        "torch does not count them, and a later backward pass that needs the old values computes with the new ones; here "
+        "`_version` counts them, and that pass raises an error (for statistics its gradient is correct)",
     "`requires_grad` of a view made under `no_grad` (`test_custom_function_return_view_in_nograd`, its "
     "flag)":
         "False; torch returns True for a view that has no `grad_fn`",
@@ -187,7 +190,8 @@ GAPS = {
     "`_foreach_mul` by a number, or `div` with `rounding_mode`":
         "torch raises an error; here no saved value is missing, and the gradient is correct",
     "the order in which leaves get their gradients, as far as hooks see it":
-        "the same as in torch, except for leaves that the same context has used in another order before",
+        "the same as in torch, except for leaves that the same context has used in another order before, or that were "
+        "written in place since it used them",
     "a hook or `retain_grad` that another hook of the same backward pass sets on a tensor which "
     "`optimize=True` has merged with an equal one":
         "it sees nothing in this backward pass; gradients and later backward passes are correct",
