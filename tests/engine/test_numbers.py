@@ -166,7 +166,7 @@ def test_a_number_that_a_gradient_would_follow_is_refused(name: str, computed: b
     """As in torch: its gradient would be lost."""
     x, slope = torch.ones(3, requires_grad=True), torch.tensor(0.5, requires_grad=True)
     for context in (contextlib.nullcontext(), ao.AutogradGraph(), ao.AutogradGraph(optimize=True)):
-        with context, pytest.raises(TypeError, match="must be (Number|float), not (Tensor|Parameter)"):
+        with context, pytest.raises(TypeError, match=r"must be (Number|float), not (Tensor|Parameter)"):
             CALLS_WITH_A_NUMBER[name](x, slope * 1 if computed else slope)
         with context if isinstance(context, contextlib.nullcontext) else ao.AutogradGraph():
             assert CALLS_WITH_A_NUMBER[name](x, (slope * 1).detach()).shape in (x.shape, ())
