@@ -13,6 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
+from autograd_opt.abi.tensor_info import same_memory
 from autograd_opt.engine import entry, nested_backward, torch_histories
 from autograd_opt.engine.accumulate import accumulate
 from autograd_opt.engine.batched import FEW, Batch, OnBatches, RecordedBatch, about_batches, size_of, unwrapped
@@ -437,9 +438,7 @@ def in_rows(t: Tensor, given: list[Tensor]) -> Tensor:
     """
     if t.layout is not torch.strided or t.is_contiguous() or 0 in t.stride():
         return t
-    memory = private.storage_id(t.untyped_storage())
-    shows = any(g.layout is torch.strided and private.storage_id(g.untyped_storage()) == memory for g in given)
-    return t if shows else t.contiguous()
+    return t if any(same_memory(t, g) for g in given) else t.contiguous()
 
 
 def recorded_batch(tape: Any, roots: list[Any], cotangents: list[Tensor], targets: list[Any]) -> list[Any] | None:
