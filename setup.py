@@ -83,7 +83,7 @@ def compiled_modules() -> list[Extension]:
         else:
             flags += PROFILING.get(PROFILE, [])
         counted = PROFILING["record"] if PROFILE == "record" else []
-        module = Extension(name, [str(source)], extra_compile_args=flags + sanitizer,
+        module = Extension(name, [str(source)], include_dirs=["autograd_opt/abi"], extra_compile_args=flags + sanitizer,
                            extra_link_args=sanitizer + counted, optional=name in OPTIONAL)
         # The passes' loops run without the interpreter lock, which the error of a None needs.
         module.cython_directives = {"nonecheck": DEBUG and first == "autograd_opt"}

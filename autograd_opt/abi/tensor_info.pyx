@@ -10,7 +10,7 @@ there and says of many kinds of tensors what Python says; the properties are ask
 torch tells whose memory a tensor lies in through a Python object for the memory, which is made for the question and then
 kept beside it.  The numbers themselves stand in the C++ objects; `install_memory` finds out where, and compares.
 
-The functions stand in one table, which every compiled module reads (`ao_r` in `ctorch.pxd`).
+The functions stand in one table, which every compiled module reads (`ao_r` in `torch_tensor.h`).
 """
 
 import torch

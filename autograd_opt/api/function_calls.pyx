@@ -32,8 +32,9 @@ from autograd_opt.graph.node cimport (
     LEAF, MARK, NODE, REQUIRES_GRAD, CustomTensor, Node, PlainTensor, ordinary, shape_of,
 )
 from autograd_opt.graph.plain_values cimport is_float, same_device
-from autograd_opt.graph.tape cimport Held, Tape, active_tape, recording
-from autograd_opt.graph.tape import base_became_late
+from autograd_opt.graph.tape cimport Held, Tape, active_tape
+from autograd_opt.graph.thread_state cimport recording
+from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.ops.table import MULTI, USERS, VARIADIC, define
 from autograd_opt.record import new_nodes, transforms, views
 from autograd_opt.record.guard cimport set_grad_mode

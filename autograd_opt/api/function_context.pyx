@@ -11,8 +11,8 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph import refusals
 from autograd_opt.graph.handles import handle_of
 from autograd_opt.graph.node cimport version_of
-from autograd_opt.graph.tape cimport recording
-from autograd_opt.graph.tape import saving_hooks
+from autograd_opt.graph.thread_state cimport recording
+from autograd_opt.graph.thread_state import saving_hooks
 from autograd_opt.graph.tensor import revive
 from autograd_opt.record.saved_tensors cimport Packed, pack
 

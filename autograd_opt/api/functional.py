@@ -22,7 +22,7 @@ from autograd_opt._common.arguments import function_of_tensors, named
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.api.graph import AutogradGraph
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -34,7 +34,7 @@ Nested = Tensor | tuple["Nested", ...]
 @contextmanager
 def recording(optimize: bool, create_graph: bool = False, name: str = "") -> Iterator[None]:
     """The open graph, or one for this call."""
-    if tapes.get_active() is not None:
+    if thread_state.get_active() is not None:
         yield
         return
     if create_graph:
@@ -50,7 +50,7 @@ def recording(optimize: bool, create_graph: bool = False, name: str = "") -> Ite
 
 def released(x: Any) -> Any:
     """Results without a handle on a graph that has been left."""
-    if tapes.get_active() is not None:
+    if thread_state.get_active() is not None:
         return x
     if isinstance(x, Tensor):
         with private.DisableTorchFunction():
@@ -269,7 +269,7 @@ def value_and_grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
 
     @functools.wraps(func)
     def call(*args: Any, **kwargs: Any) -> Any:
-        nested = tapes.get_active() is not None
+        nested = thread_state.get_active() is not None
         with recording(optimize), torch.enable_grad():
             given = list(args)
             for k in places:

@@ -13,8 +13,7 @@ from autograd_opt import errors
 from autograd_opt._common.arguments import named, yes_or_no
 from autograd_opt.api.proved_graph import ProvedGraph
 from autograd_opt.engine import backward as engine
-from autograd_opt.graph import released_history
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import released_history, thread_state
 from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.passes import Pipeline
 from autograd_opt.record import tasks
@@ -162,7 +161,7 @@ class AutogradGraph(ProvedGraph):
     def require_active(self, what: str) -> None:
         """Refuse to differentiate while another graph, or none, is active in this thread."""
         self.require_thread("used")
-        if self.tape is None or tapes.get_active() is not self.tape:
+        if self.tape is None or thread_state.get_active() is not self.tape:
             raise errors.OutsideGraphError(errors.at(
                 f"{what}() of {self.label} was called outside its context: call it inside `with ... as graph:`"
             ))

@@ -25,7 +25,7 @@ from autograd_opt.graph import refusals
 from autograd_opt.graph.boundary cimport (
     become_torchs, boundary, hand_over, kept_outside, lead_on, loosen, nodes_of, reached, reaches_all,
 )
-from autograd_opt.graph.node cimport MARK, REQUIRES_GRAD, CustomTensor, Node, version_of
+from autograd_opt.graph.node cimport MARK, NOWHERE, REQUIRES_GRAD, CustomTensor, Node, version_of
 from autograd_opt.graph.tape cimport Held, Tape, active_tape
 from autograd_opt.record.guard cimport set_grad_mode
 
@@ -62,6 +62,11 @@ cdef object refuse_leaf(object t):
         f"a tensor made by autograd_opt.tensor, of shape {list(t.shape)}, was used in a region: torch's graph, of "
         "which a region is a node, has no place for its gradient; make it with torch.tensor(..., requires_grad=True)"
     ))
+
+
+cdef bint leads_on(Node node) noexcept:
+    """Does a gradient of this result go anywhere?  A view made under no_grad requires grad because its base does."""
+    return node.flags & (REQUIRES_GRAD | NOWHERE) == REQUIRES_GRAD
 
 
 @cython.final
@@ -150,7 +155,7 @@ cdef class Call:
         if keeps and self.kept.balance is not None:
             self.kept.balance.begin(tape)
         self.roots = known + changed
-        self.written = [t for t, node in zip(written, changed) if node.flags & REQUIRES_GRAD]
+        self.written = [t for t, node in zip(written, changed) if leads_on(node)]
         self.lead_to(leaves)
         self.held = Held(self.roots)
         self.held.__enter__()
@@ -173,7 +178,7 @@ cdef class Call:
     def published(self, list outputs):
         """The outputs, each with this call as its history where it requires grad; called outside of the graph."""
         cdef Node node
-        cdef list follows = [node.flags & REQUIRES_GRAD != 0 and node.op.name != "view_apart" for node in self.roots]
+        cdef list follows = [leads_on(node) for node in self.roots]
         cdef list tracked
         if all(follows):
             tracked = outputs + self.written

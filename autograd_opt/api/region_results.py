@@ -74,6 +74,8 @@ def _tuple_like(held: Any, items: list[Any]) -> Any:
         return tuple(items)
     if hasattr(held, "_fields"):
         return type(held)._make(items)
+    if hasattr(type(held), "n_sequence_fields"):         # of torch.return_types
+        return type(held)(items)
     made = tuple.__new__(type(held), items)
     if hasattr(held, "__dict__"):
         vars(made).update(vars(held))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from autograd_opt import passes
 from autograd_opt._common.arguments import named, yes_or_no
 from autograd_opt.errors import ArgumentError, ArgumentTypeError, at
-from autograd_opt.graph.tape import get_recording
+from autograd_opt.graph.thread_state import get_recording
 from autograd_opt.ops import registered
 from autograd_opt.ops.registered import joint_rule, one_tensor, refused, require_rules, rule_for, words_of
 from autograd_opt.ops.table import CALLS, COMMUTATIVE, ELEMENTWISE, OPS, PURE, RESERVED, USERS, define

@@ -18,8 +18,8 @@ from autograd_opt.abi.original_functions import (
 from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, get_is_leaf, get_retains_grad
 from autograd_opt.engine import backward as engine
 from autograd_opt.graph import hooks, references
-from autograd_opt.graph.tape import get_recording
 from autograd_opt.graph.tensor import CustomTensor, tensor
+from autograd_opt.graph.thread_state import get_recording
 from autograd_opt.record import dispatch, inplace
 from autograd_opt.record.outside import outside
 from autograd_opt.record.transforms import enclosing

@@ -20,9 +20,9 @@ from autograd_opt.abi.original_functions import (
     TENSOR_BACKWARD,
 )
 from autograd_opt.engine import backward
-from autograd_opt.graph import handles, hooks, node_classes, references, torch_names, view_history
+from autograd_opt.graph import handles, hooks, node_classes, references, thread_state, torch_names, view_history
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.record import function_entries, unrecorded, views
@@ -109,11 +109,11 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
         if value and t.is_inference() and not torch.is_inference_mode_enabled():
             raise errors.GraphError(errors.at(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed."))
-        tape: Any = tapes.get_active()
+        tape: Any = thread_state.get_active()
         if tape is not None and value:
             tape.late = True                    # there may be views of it
         if value and (tape is not None or type(t) is CustomTensor):
-            tapes.base_became_late(t)           # in graphs to come as well
+            base_became_late(t)           # in graphs to come as well
         if type(t) is CustomTensor:
             if node is not None and not node.is_leaf:
                 if not value and view_history.leads_nowhere(node):
@@ -122,7 +122,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                     if view_history.leads_nowhere(node):
                         t._made = private.version_of(t)  # type: ignore[attr-defined]       # in graphs to come, too
                     handles.become_leaf(t)
-            if value and tape is None and "_made_here" not in t.__dict__:
+            if value and "_made_here" not in t.__dict__:
                 give_to_torch(t)
             else:
                 t._requires_grad = value
@@ -131,7 +131,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
 
 
 def give_to_torch(t: Tensor) -> None:
-    """Make a constant that a graph has computed a leaf of torch's own: outside any context torch differentiates."""
+    """Make a constant that a graph has computed a leaf of torch's own, which it stays when the graph is left."""
     handles.become_leaf(t)
     for name in ("_node", "_requires_grad"):
         t.__dict__.pop(name, None)
@@ -150,7 +150,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     node = history(t)
     if node is None:
         return None
-    if tapes.get_active() is not None:
+    if thread_state.get_active() is not None:
         node = nodes.origin(handles.handle_of(t))
     return node_classes.show(view_history.origin(node))
 
@@ -226,7 +226,7 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
             handles.become_leaf(t)
             t._requires_grad = False
             return t
-        if tapes.get_active() is not None:
+        if thread_state.get_active() is not None:
             handles.become_leaf(t)
         if references.has_history(t):
             with torch_autograd():
@@ -237,7 +237,7 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
 
 def as_subclass(self: Tensor, cls: Any) -> Any:
     """`Tensor.as_subclass`, which no mode sees, with the gradient followed or the call refused."""
-    if tapes.get_recording() is None or private.is_torch_function_all_disabled() \
+    if thread_state.get_recording() is None or private.is_torch_function_all_disabled() \
             or not references.requires_grad(self):
         return Base.as_subclass(self, cls)
     if not torch.is_grad_enabled():
@@ -346,7 +346,7 @@ def set_(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 
     What was recorded of a leaf so far belongs to the leaf that it was; its next use registers it anew.
     """
-    if tapes.get_recording() is None:
+    if thread_state.get_recording() is None:
         return Base.set_(self, *args, **kwargs)
     with private.DisableTorchFunction():
         leaf = references.requires_grad(self) and history(self) is None

@@ -8,7 +8,7 @@ from typing import Any
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.api.function import CustomFunction
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 
 
 def replace(name: str, make: Callable[..., Any]) -> None:
@@ -16,7 +16,7 @@ def replace(name: str, make: Callable[..., Any]) -> None:
     original = getattr(private.functions, name)
 
     def construct(cls: Any, *args: Any) -> Any:
-        return make(*args) if tapes.get_recording() is not None else original(*args)
+        return make(*args) if thread_state.get_recording() is not None else original(*args)
 
     setattr(private.functions, name, type(name, (), {"__new__": construct}))
 

@@ -11,8 +11,7 @@ from autograd_opt._common.locks import lasting_lock
 from autograd_opt.abi import torch_private as private
 from autograd_opt.engine.hooks import after, prepare, run_leaf_hooks, run_post_accumulate
 from autograd_opt.engine.torch_histories import goes_on, hand_on
-from autograd_opt.graph import runs
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import runs, thread_state
 from autograd_opt.graph.references import requires_grad, set_grad
 from autograd_opt.graph.view_history import late
 
@@ -57,12 +56,12 @@ def refuse_interior(t: Tensor) -> None:
     with private.DisableTorchFunction():
         if not private.is_view(t):
             return
-        recording = tapes.resume(0)          # the history is recorded as it is found
+        recording = thread_state.resume(0)          # the history is recorded as it is found
         try:
             with torch.enable_grad():
                 moved = late(t, True) is not None
         finally:
-            tapes.resume(recording)
+            thread_state.resume(recording)
     if moved:
         raise errors.GraphError("leaf variable has been moved into the graph interior: the memory of this view was "
                                 "written since it was made, and what it is a view of requires grad")

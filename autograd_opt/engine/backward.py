@@ -24,9 +24,8 @@ from autograd_opt.engine.hooks import prepare, run_leaf_hooks
 from autograd_opt.engine.own_memory import own_memory
 from autograd_opt.engine.saved_values import require_unwritten, runs_again
 from autograd_opt.engine.task import GraphTask
-from autograd_opt.graph import handles, references, refusals, released_history, runs
+from autograd_opt.graph import handles, references, refusals, released_history, runs, thread_state
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.hooks import retain_grad
 from autograd_opt.ops.table import MULTI
 from autograd_opt.record.dispatch import MODE
@@ -46,7 +45,7 @@ def as_tuple(x: Any) -> tuple[Any, ...]:
 
 def tape_for(roots: Sequence[Any], what: str) -> Any:
     """The tape that recorded the roots: the active one, or an error that says why not."""
-    tape = tapes.get_active()
+    tape = thread_state.get_active()
     if tape is None:
         known = [root.__dict__.get("_node") for root in roots if isinstance(root, Tensor)]
         graphs = [n.tape.graph() for n in known if n is not None and n.tape is not None]
@@ -118,7 +117,7 @@ def edge_node(edge: Any) -> Any:
                 "a GradientEdge made by torch's own autograd was used in an AutogradGraph: make it inside the context"
             ))
         return handles.handle_of(leaf)
-    tape = tapes.get_active()
+    tape = thread_state.get_active()
     if inner.tape is not tape and tape is not None:
         raise refusals.graph_mismatch(inner, tape)
     return inner if inner is edge else output_of(inner, edge.output_nr)
@@ -128,7 +127,7 @@ def output_of(node: Any, number: int) -> Any:
     """The node of one output of a multi-output node; the node itself for any other."""
     if not node.op.flags & MULTI:
         return node
-    tape: Any = tapes.get_active()
+    tape: Any = thread_state.get_active()
     for index in range(node.index + 1, len(tape)):
         other = tape.node(index)
         if other.op.name == "output" and other.operands[0] is node and other.raw_attributes["i"] == number:
@@ -410,8 +409,8 @@ def ends_without_values(node: Any) -> bool:
 
 def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
     """Execute on plain values: nothing is recorded but what hooks and functions record."""
-    was_paused = tapes.get_recording() is None
-    tapes.pause()
+    was_paused = thread_state.get_recording() is None
+    thread_state.pause()
     grad_mode = private.is_grad_enabled()
     try:
         with private.DisableTorchFunction():
@@ -421,7 +420,7 @@ def numeric_run(run: runs.Run, cotangents: list[Tensor]) -> Any:
         with private.DisableTorchFunction():
             private.set_grad_enabled(grad_mode)
         if not was_paused:
-            tapes.resume(0)
+            thread_state.resume(0)
 
 
 def batched_run(run: runs.Run, cotangents: list[Tensor]) -> list[Any]:

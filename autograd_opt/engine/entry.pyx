@@ -33,7 +33,8 @@ from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.runs import Run
 from autograd_opt.graph.runs import _local as running
 from autograd_opt.graph.runs import finish as finish_run
-from autograd_opt.graph.tape cimport Tape, active_tape, recording, set_paused
+from autograd_opt.graph.tape cimport Tape, active_tape
+from autograd_opt.graph.thread_state cimport recording, set_paused
 from autograd_opt.record.arguments cimport MODE
 from autograd_opt.record.unrecorded cimport handed_out
 

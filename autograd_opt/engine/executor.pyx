@@ -21,6 +21,7 @@ from autograd_opt.engine.needed cimport called_at, intermediate, makers_of, need
 from autograd_opt.engine.rules.native cimport native
 from autograd_opt.engine.rules.recorded cimport recorded
 from autograd_opt.engine.saved_values cimport require_unwritten, stateless
+from autograd_opt.engine.spending cimport spend
 from autograd_opt.engine.task import Contribution
 from autograd_opt.engine.task cimport GraphTask
 from autograd_opt.graph import refusals
@@ -216,7 +217,7 @@ cdef int step(GraphTask task, Node node, object g) except -1:
         with_hooks(task, node, op, g)
     task.running = None
     if not task.retain and task.own:
-        task.tape.spend(node)
+        spend(task.tape, node)
         task.tape.drain()
     return 0
 

@@ -19,7 +19,7 @@ def on_fresh_thread(function: Any, tape: Any, *args: Any) -> Any:
     """
     graph = tape.graph()
     here = threading.get_ident()
-    state = modes.thread_state()
+    state = modes.state_of_thread()
     outcome: list[Any] = []
     done = threading.Event()                # an interrupted `Thread.join` or `is_alive` takes the thread for ended
     waiting: list[int] = getattr(_local, "waiting", [])     # the threads of this chain, innermost last

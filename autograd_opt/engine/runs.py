@@ -17,9 +17,8 @@ from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import torch_engine
 from autograd_opt.engine.torch_histories import own_run
-from autograd_opt.graph import accumulators, view_history
+from autograd_opt.graph import accumulators, thread_state, view_history
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.accumulators import Accumulator
 from autograd_opt.graph.hooks import common_node
 from autograd_opt.graph.runs import current
@@ -65,7 +64,7 @@ def execution_order() -> list[Any]:
     run = current()
     if run is None:
         return _original["execution_order"]()
-    tape = tapes.get_active()
+    tape = thread_state.get_active()
     ends = {n.index for n in run.targets or () if n is not None} & run.below().keys()
     return [tape.node(i) for i in sorted(run.reached() | ends, reverse=True)]  # type: ignore[union-attr]
 

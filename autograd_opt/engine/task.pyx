@@ -12,6 +12,7 @@ from autograd_opt.abi.tensor_info cimport sole_owner
 from autograd_opt.engine.frontier cimport close_frontier, open_frontier, push
 from autograd_opt.engine.kernels cimport ADD_K, IADD_K, Tensor, add, iadd, is_neg, is_zero, transforms_active
 from autograd_opt.engine.saved_values cimport stateless
+from autograd_opt.engine.spending cimport spend_twin
 from autograd_opt.engine.unbroadcast cimport dtype_of, fit
 from autograd_opt.graph import refusals
 from autograd_opt.graph.node cimport (
@@ -64,7 +65,7 @@ cdef class GraphTask:
             if node.flags & FREED and node.task != self.id and not stateless(node):
                 raise refusals.freed(node)
             if not self.retain and self.own:
-                self.tape.spend_twin(node, self.id, self.needed)
+                spend_twin(self.tape, node, self.id, self.needed)
             self.tape.merges.handed += 1
             node = node.leader
             if node.flags & NOWHERE:
@@ -224,7 +225,7 @@ cdef class GraphTask:
             if parent.flags & FREED and parent.task != self.id and not stateless(parent):
                 raise refusals.freed(parent)
             if not self.retain and self.own:
-                self.tape.spend_twin(parent, self.id, self.needed)
+                spend_twin(self.tape, parent, self.id, self.needed)
             self.tape.merges.handed += 1
             parent = parent.leader
         if self.needed is not None and not self.leads(parent):

@@ -6,7 +6,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_grad_on, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.runs import _local as running
-from autograd_opt.graph.tape cimport set_paused
+from autograd_opt.graph.thread_state cimport set_paused
 from autograd_opt.record.arguments cimport MODE
 from autograd_opt.record.guard cimport set_grad_mode
 from autograd_opt.record.saved_tensors import ENTERED

@@ -13,7 +13,7 @@ from torch.autograd.graph import GradientEdge
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 
 _function_or_accumulator: Any = private.function_or_accumulator
 
@@ -47,7 +47,7 @@ def torchs(node: Any) -> Any:
 
 def function_or_accumulator(t: Any) -> Any:
     """torch's `_get_grad_fn_or_grad_acc`; leaves of this library's class are found outside contexts too."""
-    if tapes.get_active() is None and type(t) is not GradientEdge and t.__dict__.get("_requires_grad") \
+    if thread_state.get_active() is None and type(t) is not GradientEdge and t.__dict__.get("_requires_grad") \
             and t.grad_fn is None:
         return Accumulator(t, None)
     node = _function_or_accumulator(t)

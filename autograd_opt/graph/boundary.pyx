@@ -13,7 +13,8 @@ from autograd_opt.abi.ctorch cimport ao_hold, ao_is_leaf, ao_is_view, ao_needs_g
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport LEAF, MARK, NODE, NOWHERE, REQUIRES_GRAD, CustomTensor, Leads, Node, PlainTensor, tapes, version_of
-from autograd_opt.graph.tape cimport Tape, forgetter, leaf_tensor
+from autograd_opt.graph.leaf_nodes cimport leaf_tensor
+from autograd_opt.graph.tape cimport Tape, forgetter
 
 cdef extern from *:
     """

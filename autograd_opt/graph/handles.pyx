@@ -10,6 +10,7 @@ from libc.stdint cimport uint32_t
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport *
 from autograd_opt.abi.tensor_info import reads_address
+from autograd_opt.graph.leaf_nodes cimport adopt, describe, elsewhere, leaf
 from autograd_opt.graph.node cimport *
 from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
 from autograd_opt.graph.values cimport given_up
@@ -37,6 +38,24 @@ cdef bint usual_leaf(Tape tape, Node node, object t) except -1:
     return version_of(t) == node.version and getattr(t, MARK, False) is True
 
 
+cdef bint base_is_frozen(object t) except -1:
+    """Does the base of a view require no grad, which it did when its node was made?"""
+    from autograd_opt.graph.references import base_requires_grad
+    return not base_requires_grad(t)
+
+
+cdef Node refreshed(Tape tape, Node node, object t):
+    """`view_history.refresh`."""
+    from autograd_opt.graph.view_history import refresh
+    return <Node>refresh(tape, node, t)
+
+
+cdef Node rewritten(Node node, object t):
+    """`view_history.rewritten`."""
+    from autograd_opt.graph.view_history import rewritten as in_python
+    return <Node>in_python(node, t)
+
+
 cdef Node handle(Tape tape, object t):
     """The node of tensor `t` on `tape`, registering a leaf where there is none yet.
 
@@ -44,18 +63,18 @@ cdef Node handle(Tape tape, object t):
     """
     cdef Node node = held_node(t) if type(t) is CustomTensor else None
     if node is None:
-        return tape.leaf(t)
+        return leaf(tape, t)
     if node.flags & LEAF and usual_leaf(tape, node, t):
         return node
     if node.tape_id != tape.id:
-        return tape.leaf(t) if node.flags & LEAF else tape.adopt(t, node)
+        return leaf(tape, t) if node.flags & LEAF else adopt(tape, t, node)
     elif node.flags & LEAF:
-        return tape.leaf(t)
+        return leaf(tape, t)
     elif node.index < 0:
         tape.append(node)
     if node.view is not None:
-        if version_of(t) != node.version:
-            return tape.refresh_view(node, t)
+        if version_of(t) != node.version or node.flags & NOWHERE and base_is_frozen(t):
+            return refreshed(tape, node, t)
         if tape.late and not node.flags & REQUIRES_GRAD:
             from autograd_opt.graph.view_history import late
             later = late(t)
@@ -63,7 +82,7 @@ cdef Node handle(Tape tape, object t):
                 return later
     if tape.optimize:
         if version_of(t) != node.version:
-            return tape.rewritten(node, t)
+            return rewritten(node, t)
         if tape.exposed and not node.flags & EXPOSED and tape.shares_exposed(t):
             node.mark(EXPOSED | NO_MERGE)
         if node.flags & EXPOSED:
@@ -80,7 +99,7 @@ def handle_of(t, bint register=True):
         node = getattr(t, "_node", None)
         if node is None or (<Node>node).flags & LEAF:
             return tape.leaf_of(<PyObject *>t)
-        return node if (<Node>node).tape_id == tape.id else tape.elsewhere(t)
+        return node if (<Node>node).tape_id == tape.id else elsewhere(tape, t)
     with private.DisableTorchFunction():
         return handle(tape, t)
 
@@ -128,7 +147,7 @@ cdef Node over(Tape tape, Op op, Node below, dict attrs, object t):
     cdef Node node = new_node(op)
     node.attrs = attrs
     with private.DisableTorchFunction():
-        tape.describe(node, t)
+        describe(node, t)
         if tape.optimize and not torch.is_grad_enabled() and ao_is_inference(get_inference, t):
             node.flags |= EXPOSED | NO_MERGE         # without a version counter a write goes unseen
     if below.flags & REQUIRES_GRAD and (node.dtype.is_floating_point or node.dtype.is_complex):
@@ -192,6 +211,12 @@ def set_version(Node node, t):
     node.version = version_of(t)
 
 
+def renumber(Node node):
+    """Let no value that was computed from the former memory of a node be taken for one of the present."""
+    node.mark(EXPOSED | NO_MERGE)
+    node.vn = fresh_vn()
+
+
 def unsettle(Node node):
     """Let the next use of the tensor of `node` look at its history again, as after a write."""
     node.version = 4294967294
@@ -236,7 +261,7 @@ def given_memory(t, assign):
     cdef Node old = None if tape is None else hold_value(tape, t)
     assign()
     if old is not None:
-        tape.rewritten(old, t)
+        rewritten(old, t)
         old.flags &= ~<uint32_t>OVERWRITTEN
 
 
@@ -253,13 +278,13 @@ cpdef wrote(t):
     entry = tape.leaf_of(<PyObject *>t)
     # nothing recorded can lie in memory that only this tensor, which is not recorded, knows
     if tape.sources and (entry is not None or type(t) is CustomTensor or ao_tensors_over(t) != 1) and ao_strided(t):
-        tape.note_write(t)
+        tape.writes.note(t)
     if entry is not None:
         (<Node>entry).flags |= WROTE
     elif not tape.optimize and type(t) is CustomTensor:
         node = getattr(t, "_node", None)
         if node is not None and node.tape_id == tape.id and node.view is None:
-            tape.rewritten(node, t)
+            rewritten(node, t)
 
 
 # The end of a tensor. --------------------------------------------------------------------

@@ -13,8 +13,7 @@ import torch
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE
-from autograd_opt.graph import handles
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import handles, thread_state
 
 Tensor = torch.Tensor
 _ids = itertools.count()
@@ -69,7 +68,7 @@ class NodeHooks:
 
 def heard(value: Any = None) -> Any:
     """Let the runs of the graph that records here write `.grad` in torch's order: a hook of a leaf sees it."""
-    tape: Any = tapes.get_active()
+    tape: Any = thread_state.get_active()
     if tape is not None:
         tape.heard = True
     return value
@@ -96,14 +95,14 @@ def common_node(node: Any) -> Any:
 def own_node(t: Tensor, node: Any) -> Any:
     """The node whose cotangent is the gradient of `t`: below those of writes without a record."""
     from autograd_opt.graph.view_history import origin
-    return origin(handles.handle_of(t) if tapes.get_active() is not None else node)
+    return origin(handles.handle_of(t) if thread_state.get_active() is not None else node)
 
 
 def read(t: Tensor) -> Any:
     """The node of `t`; a view whose base has come to require grad is given the one that it has now."""
     from autograd_opt.graph.references import base_requires_grad
     node = t.__dict__.get("_node")
-    if node is None or node.is_leaf or node.requires_grad or node.view is None or tapes.get_active() is None:
+    if node is None or node.is_leaf or node.requires_grad or node.view is None or thread_state.get_active() is None:
         return node
     return handles.handle_of(t) if base_requires_grad(t) else node
 
@@ -151,6 +150,9 @@ def retain_grad(t: Tensor) -> None:
     if node is None or node.is_leaf or not node.requires_grad:
         if not references.requires_grad(t):
             raise errors.GraphError(errors.at("can't retain_grad on Tensor that has requires_grad=False"))
+        if references.has_history(t):
+            with private.DisableTorchFunction():
+                t.retain_grad()                 # torch's engine, which goes on from here, comes by
         return                                  # a leaf, or a view that nothing has read since its base requires grad
     if node.op == "view_apart" or t.__dict__.get("_retains_grad"):
         return                                  # a reshaped tensor goes on retaining the gradient of its old shape

@@ -90,6 +90,8 @@ cdef class TapeBase:
     """What a node knows of the tape that recorded it."""
     cdef readonly int64_t id
     cdef public Py_ssize_t changes       # how often something changed that decides which nodes merge
+    cdef public bint plain       # no saved-tensor hooks: fast paths allowed
+    cdef public bint late        # a tensor came to require grad by a write: its views may, too
 
 cdef class Node:
     # first, side by side in memory, what a walk over all nodes reads

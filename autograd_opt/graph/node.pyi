@@ -84,6 +84,8 @@ class Op:
 @disjoint_base
 class TapeBase:
     changes: int
+    plain: bool
+    late: bool
     @property
     def id(self) -> int: ...
 

@@ -21,7 +21,7 @@ from autograd_opt.errors import (
 )
 from autograd_opt.graph.node import origin
 from autograd_opt.graph.program_text import excerpt
-from autograd_opt.graph.tape import get_active
+from autograd_opt.graph.thread_state import get_active
 
 
 def source_of(node: Any) -> str:

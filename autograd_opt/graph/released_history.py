@@ -10,8 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from autograd_opt.graph import refusals
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import refusals, thread_state
 
 FEW = 256
 """Nodes up to which looking for those whose tensors have died costs next to nothing."""
@@ -21,7 +20,7 @@ graphs: dict[int, weakref.ref[Any]] = {}
 
 def innermost() -> bool:
     """Has the graph that records in this thread nodes whose history is not here?"""
-    tape: Any = tapes.get_active()
+    tape: Any = thread_state.get_active()
     graph = None if tape is None or tape.graph is None else tape.graph()
     return graph is not None and graph.released is not None
 

@@ -1,11 +1,13 @@
-"""Tape: nodes in record order, leaves, how long saved tensors live; and which tape records in a thread."""
+"""Tape: nodes in record order, leaves, and how long saved tensors live."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from autograd_opt.graph.merges cimport Merges
-from autograd_opt.graph.node cimport Leads, Node, TapeBase
+from autograd_opt.graph.node cimport Node, TapeBase
 from autograd_opt.graph.retention cimport Retention
+from autograd_opt.graph.thread_state cimport active
+from autograd_opt.graph.unrecorded_writes cimport UnrecordedWrites
 from autograd_opt.graph.value_table cimport ValueTable
 
 cdef enum:
@@ -29,9 +31,7 @@ cdef class Tape(TapeBase):
     cdef bint layouts            # a value was computed twice for its strides
     cdef public bint stands      # has a transform run here on what stands in for tensors of the graph?
     cdef readonly list histories # nodes of leaves that torch has computed: their gradients go on in torch's graph
-    cdef public bint late        # a tensor came to require grad by a write: its views may, too
     cdef public bint heard       # leaves have hooks: they see the order in which leaves get their gradients
-    cdef public bint plain       # no saved-tensor hooks: fast paths allowed
     cdef dict casts              # (id(leaf), grad mode) -> the leaf and its cast by autocast
     cdef object cast_seal        # dies when torch forgets its own
     cdef bint sweeping, guarded
@@ -47,9 +47,8 @@ cdef class Tape(TapeBase):
     cdef readonly Py_ssize_t saved_work  # elements that were not read or written thanks to `hits`
     cdef readonly Py_ssize_t keyed       # records whose value was looked up
     cdef readonly Py_ssize_t planned     # records that runs have asked a plan for
+    cdef readonly UnrecordedWrites writes
     cdef public dict seeds       # cotangents of scalars, by shape, dtype and device
-    cdef dict writes             # storage -> a weak reference to it, and where its latest unrecorded write was
-    cdef Py_ssize_t writes_due   # so many are looked through for memory that is gone
     cdef public dict exposed     # storage -> storage object, of memory visible outside torch
     cdef int missed(self, Node node) except -1
     cdef public Py_ssize_t reused_bytes
@@ -60,42 +59,27 @@ cdef class Tape(TapeBase):
     cdef Node leaf_of(self, PyObject *t)
     cdef int add_leaf(self, PyObject *t, Node node) except -1
     cdef int drop_leaf(self, PyObject *t, Node node) except -1
-    cdef Node leaf(self, object t)
-    cdef Node above(self, Node below, object t)
-    cdef int describe(self, Node node, object t) except -1
     cdef void decrement(self, Node node) noexcept
     cpdef int let_go_unread(self, nodes) except -1
     cdef void let_go(self, Node node) noexcept
     cdef void release(self, Node node) noexcept
-    cdef void spend(self, Node node) noexcept
     cdef void throw(self, object what) noexcept
     cdef void drain(self) noexcept
     cdef void unlink(self, Node node) noexcept
-    cdef int note_write(self, object t) except -1
-    cpdef int locate_write(self, Node node, object t) except -1
-    cdef int forget_writes(self) except -1
-    cdef int compact(self) except -1
-    cdef int count_references(self, Py_ssize_t *known) except -1
-    cdef int count_reference(self, Node node, Py_ssize_t *known) except -1
-    cdef int keep_below(self, Node node, Py_ssize_t *known) except -1
-    cdef int keep_record(self, Node node, Py_ssize_t *known) except -1
-    cdef int forget_leaf(self, Node node) except -1
+    cdef int compact_if_due(self) except -1
     cpdef int clear(self) except -1
-    cdef Node parameter(self, object t)
     cpdef bint shares_exposed(self, object t) except -1
-    cdef int take(self, Node node, object t) except -1
     cdef int resolve(self, dict captured) except -1
-    cdef void spend_twin(self, Node node, int64_t task, Leads needed) noexcept
     cdef int lead(self, Node node, Node target) except -1
     cdef int keep_number(self, Node node, object r) except -1
 
 cdef class Held:
     cdef list nodes
 
-cdef Tape active_tape()
+cdef inline Tape active_tape():
+    """The tape that records in this thread, or would if it were not paused; None without one."""
+    cdef PyObject *tape = active()
+    return None if tape == NULL else <Tape>tape
+
 cdef Tape tape_here()
-cdef PyObject *recording() noexcept
-cdef int set_paused(int value) noexcept
-cdef bint borrowed(object t) except -1
-cdef PyObject *leaf_tensor(Node node) except? NULL
 cdef object forgetter(Tape tape, PyObject *key, Node node)

@@ -14,8 +14,8 @@ from autograd_opt._common.arguments import named
 from autograd_opt.abi import torch_private as private
 from autograd_opt.errors import GraphError, at, worded
 from autograd_opt.graph import handles
+from autograd_opt.graph.leaf_nodes import unusual
 from autograd_opt.graph.refusals import unsupported_operand
-from autograd_opt.graph.tape import unusual
 
 made = False
 """Was a leaf made by `tensor` that requires grad?  torch's graph knows nothing of it."""

@@ -1,4 +1,6 @@
-"""A thread's state around calls that torch itself differentiates: no recording, autograd's dispatch keys in or out."""
+"""A thread's state: which tape records in it, and autograd's dispatch keys around calls that torch itself differentiates."""
+
+from cpython.object cimport PyObject
 
 
 cdef class included_autograd:
@@ -20,3 +22,7 @@ cdef bint exclude_views() except -1
 cdef int include_views() except -1
 cdef int exclude_autograd() except -1
 cdef int include_autograd(int included) except -1
+cdef PyObject *active() noexcept
+cdef PyObject *recording() noexcept
+cdef int forget_active(PyObject *tape) noexcept
+cdef int set_paused(int value) noexcept

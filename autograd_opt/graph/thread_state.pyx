@@ -1,6 +1,7 @@
-"""A thread's state around calls that torch itself differentiates: no recording, autograd's dispatch keys in or out."""
+"""A thread's state: which tape records in it, and autograd's dispatch keys around calls that torch itself differentiates."""
 
 cimport cython
+from cpython.object cimport PyObject
 from libc.stdint cimport uint16_t
 
 from contextlib import contextmanager
@@ -9,7 +10,17 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_builtin0, ao_key_off, ao_set_key_off, ao_use_reads
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.tape cimport set_paused
+from autograd_opt.graph.node cimport TapeBase
+
+cdef extern from *:
+    """
+    static AO_THREAD PyObject *ao_active = NULL;   /* the Tape recording in this thread */
+    static AO_THREAD int ao_paused = 0;
+    static AO_THREAD int ao_saving_hooks = 0;      /* 1 while a pair of saved-tensor hooks is in place */
+    """
+    PyObject *ao_active
+    int ao_paused
+    int ao_saving_hooks
 
 ao_use_reads(reads_address())
 
@@ -27,6 +38,72 @@ NUMBERS[0], NUMBERS[1], NUMBERS[2], NUMBERS[VIEWS] = [int(key) for key in KEYS]
 cdef tuple ASKED = tuple([(key,) for key in KEYS]), OUT = tuple([(key, True) for key in KEYS]), IN = tuple([(key, False) for key in KEYS])
 
 
+# The tape that records in this thread. ---------------------------------------------------
+cdef PyObject *active() noexcept:
+    """The tape that records in this thread, or would if it were not paused: borrowed, or NULL."""
+    return ao_active
+
+
+cdef int forget_active(PyObject *tape) noexcept:
+    """Let this tape, which ends, be the one of this thread no more."""
+    global ao_active
+    if ao_active == tape:
+        ao_active = NULL
+    return 0
+
+
+cdef PyObject *recording() noexcept:
+    """The tape that records in this thread now, borrowed, or NULL."""
+    return NULL if ao_paused else ao_active
+
+
+cdef int set_paused(int value) noexcept:
+    global ao_paused
+    cdef int old = ao_paused
+    ao_paused = value
+    return old
+
+
+def pause():
+    """Stop recording in this thread; returns what `resume` needs."""
+    return set_paused(1)
+
+
+def resume(int old):
+    """Restore what `pause` or `resume` returned; returns the state until now."""
+    return set_paused(old)
+
+
+def get_active():
+    """The Tape that records in this thread, or would if it were not paused; None without one."""
+    return None if ao_active == NULL else <TapeBase>ao_active
+
+
+def get_recording():
+    """The Tape that records in this thread now, or None."""
+    return None if ao_paused or ao_active == NULL else <TapeBase>ao_active
+
+
+def set_active_tape(TapeBase tape):
+    """Make `tape` (held by its graph) the one recording in this thread; None for none."""
+    global ao_active
+    ao_active = NULL if tape is None else <PyObject *>tape
+
+
+def saving_hooks():
+    """How many pairs of saved-tensor hooks are in place in this thread."""
+    return ao_saving_hooks
+
+
+def set_saving_hooks(int depth):
+    """Say how many are in place; the active tape learns whether there are any."""
+    global ao_saving_hooks
+    ao_saving_hooks = depth
+    if ao_active != NULL:
+        (<TapeBase>ao_active).plain = depth == 0
+
+
+# The calls that torch differentiates. ------------------------------------------------------
 @cython.final
 cdef class included_autograd:
     """A guard that undoes, for a while, the exclusion of autograd's dispatch keys."""

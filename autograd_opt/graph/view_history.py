@@ -17,11 +17,11 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import handles, refusals
+from autograd_opt.graph import handles, refusals, thread_state
 from autograd_opt.graph import node as nodes
-from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.handles import geometry
 from autograd_opt.graph.hooks import hooks_of
+from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.graph.torch_names import output_number
@@ -54,7 +54,7 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
             hooks_of(node).joined = joined
         hooks = None
     if below is not None and not below.requires_grad and node.requires_grad:
-        tapes.base_became_late(target)
+        base_became_late(target)
     if hooks is not None and hooks.retain:
         hooks.retain = False
         hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
@@ -198,7 +198,7 @@ def late(t: Tensor, own: bool = False) -> Any:
     torch gives such a view its history when it is looked at after the base was written by
     an operation that requires grad.
     """
-    if not torch.is_grad_enabled() or t.layout is not torch.strided:
+    if t.layout is not torch.strided:
         return None
     base: Any = private.base_of(t)
     node = None if base is None else base.__dict__.get("_node")
@@ -209,10 +209,14 @@ def late(t: Tensor, own: bool = False) -> Any:
         torchs = "_made" not in t.__dict__
         unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == private.version_of(t)
         if unwritten:
-            return None if own else apart(t, False)
+            return None if own else apart(t, torchs and making_of(t) == Making.NO_GRAD_MODE)
+        if not torch.is_grad_enabled():
+            return None
         if not (own and torchs):                # made by torch outside, and its base not written since
             refuse_making(t, ANOTHER)
         return attach_region(base, t, geometry(t, base))
+    if not torch.is_grad_enabled():
+        return None
     if not node.requires_grad:
         return None
     if t.__dict__.get("_made") == private.version_of(t):           # under no_grad, of a view that nothing had read yet
@@ -295,6 +299,9 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         return handles.handle_of(view)
     if torch.is_grad_enabled():
         require_unwritten(view, node)
+    elif leads_nowhere(node) and node.raw_attributes["unrecorded"]:
+        handles.renumber(node)                # its version stays: where gradients are on again, torch refuses its use
+        return node
     if node.requires_grad and base is not None and "_adopted" not in base.__dict__ and torchs \
             and not (begins_at_leaf(node) and not requires_grad(base)):          # the leaf is itself a view of `base`
         return same_history(tape, node, view)                                       # nobody can have written the base
@@ -328,6 +335,17 @@ def begins_at_leaf(node: Any) -> bool:
     while node.view is not None and node.operands and node.operands[0] is not None:
         node = node.operands[0]
     return bool(origin(node).is_leaf)
+
+
+def written_inside(tape: Any, t: Tensor) -> Any:
+    """A node for a view with a history of torch's, whose base a graph has written since; None for any other."""
+    base: Any = private.base_of(t)
+    node = None if base is None else base.__dict__.get("_node")
+    if node is None or node.is_leaf or not node.requires_grad or node.tape is not tape:
+        return None
+    if torch.is_grad_enabled():
+        refuse_making(t, ANOTHER)
+    return attach_region(base, t, geometry(t, base))
 
 
 def written_late(t: Tensor, known: Any) -> bool:
@@ -366,7 +384,7 @@ def rewritten(node: Any, t: Tensor) -> Any:
     while node.op is WRITTEN and not node.requires_grad and not node.operands[0].requires_grad:
         node = node.operands[0]
     fresh = attach(WRITTEN, node, None, t)
-    tape: Any = tapes.get_active()
+    tape: Any = thread_state.get_active()
     if tape is not None and tape.sources:
-        tape.locate_write(fresh, t)
+        tape.writes.locate(fresh, t)
     return fresh

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.ops.helpers import H
 from autograd_opt.ops.table import OTHERS, PURE, VARIADIC, define
@@ -49,6 +49,8 @@ def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
         raise TypeError("no rule for operands of several types")
     shapes = [t.shape for t in operands]
     terms, out = spelled_out(equation, tuple(map(len, shapes)))
+    if len(terms) == 1 and len(out) == len(terms[0]):
+        raise TypeError("no rule for axes in another order, which are a view")
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for letter, n in zip(term, shape, strict=True):
@@ -191,7 +193,7 @@ def unfold(x: Any, y: Any, side: Side) -> Any:
 
 def product_of(equation: str, x: Any, y: Any) -> Contraction | None:
     """The product of matrices that computes a call which nothing records, if there is one."""
-    if type(x) in TENSORS and type(y) in TENSORS and tapes.get_recording() is None:
+    if type(x) in TENSORS and type(y) in TENSORS and thread_state.get_recording() is None:
         return contraction(equation, x.shape, y.shape)
     return None
 

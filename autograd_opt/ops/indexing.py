@@ -332,6 +332,8 @@ choose("torch.repeat_interleave T.repeat_interleave", pick_repeat_interleave)
 def scatter_src(g: Any, index: Any, src_shape: Any, dim: int) -> Any:
     """What was read of `src`: the corner of the shape of `index`."""
     picked = g.gather(dim, index)
+    if not src_shape:
+        return picked.sum()                  # of one element, or none
     if tuple(picked.shape) == tuple(src_shape):
         return picked
     return place(picked, src_shape, tuple(slice(0, n) for n in picked.shape))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph.tape import get_active
+from autograd_opt.graph.thread_state import get_active
 from autograd_opt.graph.values import known, value_number, waiting
 from autograd_opt.ops.helpers import H
 from autograd_opt.ops.products import T

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.dispatch_modes import LazyValues, ThreadedMode
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
@@ -167,7 +167,7 @@ class Reads(TorchFunctionMode):
             self.kernels.reason = self.kernels.reason or f"it calls {name}"
         if name == "requires_grad_" or function == REQUIRES_GRAD.__set__:
             self.kernels.begun.append(args[0])
-        if function is private.set_grad_enabled and args[0] and tapes.get_active() is None:
+        if function is private.set_grad_enabled and args[0] and thread_state.get_active() is None:
             self.kernels.reason = self.kernels.reason or "it follows gradients inside of no_grad()"
         return function(*args, **(kwargs or {}))
 

@@ -16,8 +16,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.engine import backward
 from autograd_opt.engine.cotangents import make_cotangents
 from autograd_opt.engine.saved_values import runs_again
-from autograd_opt.graph import boundary, runs
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import boundary, runs, thread_state
 from autograd_opt.plans.capture import Unrepeatable, Watch
 
 Tensor = torch.Tensor
@@ -49,7 +48,7 @@ def pulled_back(results: Sequence[Tensor], watch: Watch) -> Pullback:
     ------
     Unrepeatable : it would call the program's own functions, or it fails.
     """
-    tape: Any = tapes.get_active()
+    tape: Any = thread_state.get_active()
     if tape is None:
         raise Unrepeatable("it follows gradients inside of no_grad()")
     with private.DisableTorchFunction():

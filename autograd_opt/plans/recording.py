@@ -22,8 +22,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.engine import torch_histories
 from autograd_opt.engine.torch_engine import entered, outside
-from autograd_opt.graph import boundary
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import boundary, thread_state
 from autograd_opt.graph.references import requires_grad
 from autograd_opt.plans import replay, results
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
@@ -115,7 +114,7 @@ class Before:
 
     def followed_alike(self) -> None:
         """Refuse a function after which a gradient goes elsewhere from a tensor that was there before."""
-        tape = tapes.get_active()
+        tape = thread_state.get_active()
         with private.DisableTorchFunction():
             written = boundary.boundary(tape)[2] if tape is not None else []
         if any(map(requires_grad, written)):

@@ -6,7 +6,8 @@ from libc.stdint cimport int64_t
 from autograd_opt.abi.ctorch cimport ao_grad_on, ao_is_view, ao_mode_count, ao_needs_grad, ao_plain
 from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport LEAF, MARK, REQUIRES_GRAD, CustomTensor, Node, Parameter, PlainTensor as Tensor, ordinary
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 
 cdef object MODE                         # the torch-function mode of this library
 cdef object Uninitialized                # the class of parameters of lazy modules, which refuses itself what torch refuses

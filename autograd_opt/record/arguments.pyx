@@ -13,7 +13,7 @@ from autograd_opt.abi.ctorch cimport ao_all_off, ao_builtin0, ao_call, ao_is_inn
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.plain_values cimport deeper, shallower
 from autograd_opt.graph.tape cimport active_tape
-from autograd_opt.graph.tape import unusual
+from autograd_opt.graph.leaf_nodes import unusual
 
 ao_use_reads(reads_address())
 cdef object grad_enabled = private.is_grad_enabled
@@ -151,7 +151,8 @@ cpdef dict plain_attributes(dict attrs):
     tape = active_tape()
     for name, x in attrs.items():
         if tape is not None and is_tensor(x) and x.dim() == 0 and tracked(tape, x):
-            raise TypeError(f"argument '{name}' must be Number, not {'Parameter' if type(x) is Parameter else 'Tensor'}: a gradient would not reach it; "
+            kind = "Parameter" if type(x) is Parameter else "Tensor"
+            raise TypeError(f"argument '{name}' must be Number, not {kind}: a gradient would not reach it; "
                             f"{name}.item() is its value")
     return {name: plain(x, True, NESTED) for name, x in attrs.items()}
 

@@ -18,7 +18,8 @@ from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_grad_on, ao_is_view,
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport ordinary
 from autograd_opt.graph.plain_values cimport is_float
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.arguments cimport computed
 from autograd_opt.record.nested_values cimport tensors_of
 

@@ -8,7 +8,8 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_casts, ao_dtype, ao_get, ao_own, ao_strided, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport Op, shape_of
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.arguments cimport is_tensor
 from autograd_opt.record.autocast cimport autocast_off, lowered
 from autograd_opt.record.guard cimport enter, leave

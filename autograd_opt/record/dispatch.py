@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from autograd_opt import errors
 from autograd_opt.graph import refusals
-from autograd_opt.graph.tape import get_recording
+from autograd_opt.graph.thread_state import get_recording
 from autograd_opt.ops.table import BINDERS, CALLS, DECOMPOSE, INPLACE, OPS, SPELLINGS, Binder, rename
 from autograd_opt.record import arguments, keyword_calls, routes, torch_function, unrecorded
 

@@ -13,7 +13,7 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 
 
 def install() -> None:
@@ -25,7 +25,7 @@ def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
     """What a `DistributedDataParallel` does before its forward, without what contexts cannot do."""
     @functools.wraps(original)
     def before_forward(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and tapes.get_recording() is not None and torch.is_grad_enabled() \
+        if not torch.compiler.is_compiling() and thread_state.get_recording() is not None and torch.is_grad_enabled() \
                 and self.require_backward_grad_sync and not private.reduces_in_python(self):
             raise errors.UnsupportedError(errors.at(
                 "DistributedDataParallel called in an AutogradGraph: its reducer waits for torch's own engine, and "

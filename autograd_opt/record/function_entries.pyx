@@ -10,7 +10,8 @@ function objects stay what they are, whoever has imported them under whatever na
 from cpython.object cimport PyObject
 
 from autograd_opt.graph.node cimport PlainTensor as Tensor
-from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.graph.tape cimport Tape, active_tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.arguments cimport foreigners, mode_innermost
 from autograd_opt.record.reads cimport escaped
 from autograd_opt.record.routes cimport Route

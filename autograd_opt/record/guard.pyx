@@ -8,7 +8,8 @@ from autograd_opt.abi.ctorch cimport (
 )
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
-from autograd_opt.graph.tape cimport active_tape, recording, set_paused
+from autograd_opt.graph.tape cimport active_tape
+from autograd_opt.graph.thread_state cimport recording, set_paused
 from autograd_opt.record.arguments cimport MODE, mode_innermost
 
 ao_use_reads(reads_address())

@@ -20,7 +20,8 @@ from autograd_opt.graph.node cimport (
 )
 from autograd_opt.graph.plain_values cimport CPU, is_float, number_arguments
 from autograd_opt.graph.retention cimport nbytes
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.graph.value_table cimport Entry, find
 from autograd_opt.graph.values cimport known_value, left_over
 from autograd_opt.record.arguments cimport grad_on, tracked

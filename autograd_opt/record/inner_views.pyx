@@ -21,13 +21,7 @@ cdef object inner_view(Tape tape, Op op, object func, object t):
 
     A view that the user has, or can come to have, is never taken: a hook on it would see the rule's cotangents.
     """
-    cdef object r = None
-    cdef size_t switch = enter(tape)
-    try:
-        if tape.optimize and is_tensor(t):
-            r = made_before(tape, op, t)
-    finally:
-        leave(tape, switch)
+    cdef object r = made_before(tape, op, t) if tape.optimize and is_tensor(t) else None
     if r is None:
         r = record(tape, op, func, (t,), (t,), None)
         if type(r) is CustomTensor:
@@ -37,6 +31,15 @@ cdef object inner_view(Tape tape, Op op, object func, object t):
 
 cdef object made_before(Tape tape, Op op, object t):
     """The view of `t` that a rule has made, or what `t` itself is such a view of; None where neither is there."""
+    cdef size_t switch = enter(tape)
+    try:
+        return found(tape, op, t)
+    finally:
+        leave(tape, switch)
+
+
+cdef object found(Tape tape, Op op, object t):
+    """`made_before`, with torch functions switched off."""
     cdef Node n = handle(tape, t), node
     cdef Entry *e
     cdef object r

@@ -16,8 +16,7 @@ from torch.nn import init
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
-from autograd_opt.graph import handles, view_history
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import handles, thread_state, view_history
 from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.ops.table import BINDERS, ELEMENTWISE, ONCE, OPS, REDUCES, define, rename
 from autograd_opt.record import arguments, keyword_calls, nested_values, new_nodes, recorder, routes, unrecorded, views
@@ -195,7 +194,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
         if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()) \
-                or (name in LOGICAL and not found[0].requires_grad):
+                or (name in LOGICAL and (not found[0].requires_grad or (found[0].is_leaf and not private.is_view(target)))):
             if private.is_view(target):
                 protect(target, found[0], False)
             return unrecorded.written(func, args, kwargs)
@@ -284,10 +283,7 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     with private.DisableTorchFunction():
         found = [handles.handle_of(t) for t in nested_values.collect((args, kwargs))]
         if wants_grad(found):
-            raise errors.GraphError(errors.at(
-                f"{getattr(func, '__name__', func)}(): functions with out=... arguments don't support automatic "
-                "differentiation, but one of the arguments requires grad."
-            ))
+            ask_torch(func, args, kwargs)
         given = kwargs.get("out")
         outs = [t for t in (given if isinstance(given, (tuple, list)) else (given,)) if isinstance(t, Tensor)]
         for t in outs:
@@ -299,6 +295,18 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         for t, kind in zip(outs, kinds, strict=True):
             remade(t, kind)
         return result
+
+
+def ask_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """torch's refusal, if any, of a call with `out=` and these arguments: a comparison, say, has no derivative to lose."""
+    from autograd_opt.graph.thread_state import torch_autograd
+    stand_ins = {id(t): unrecorded.detached(t).clone().requires_grad_(requires_grad(t))
+                 for t in nested_values.collect((args, kwargs))}
+    try:
+        with torch_autograd():
+            func(*nested_values.substitute(args, stand_ins), **nested_values.substitute(kwargs, stand_ins))
+    except RuntimeError as refusal:
+        raise errors.GraphError(errors.at(str(refusal))) from None
 
 
 def setitem(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -390,7 +398,7 @@ def unwritten(index: Any, versions: tuple[int, ...]) -> Any:
 
 def erase_index(g: Tensor, index: Any) -> Tensor:
     """`g` with `g[index]` zero, recorded where a graph records."""
-    if tapes.get_recording() is None:
+    if thread_state.get_recording() is None:
         return erased(g, index=index)
     return recorder.apply(ERASE_INDEX, erased, (g,), {"index": index}, (g,), {"index": index})
 

@@ -15,8 +15,9 @@ from autograd_opt.graph.node cimport (
     REQUIRES_GRAD, CustomTensor, Node, Op, Parameter, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport takes_all
-from autograd_opt.graph.tape cimport Tape, recording
-from autograd_opt.graph.tape import base_became_late
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
+from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.record.arguments cimport basic, follows, foreign, grad_on, is_tensor, lend, lent, open_to, own_tensor
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.new_nodes import record_write

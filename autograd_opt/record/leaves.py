@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import handles, references, view_history
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import handles, references, thread_state, view_history
 from autograd_opt.graph.tensor import CustomTensor
 
 Tensor = torch.Tensor
@@ -18,11 +17,13 @@ Base = private.TensorBase
 def history(t: Tensor) -> Any:
     """The node that computed `t`, as far as gradients go; None for what torch calls a leaf."""
     node = t.__dict__.get("_node")
-    tape: Any = tapes.get_recording()
+    tape: Any = thread_state.get_recording()
     with private.DisableTorchFunction():
         if tape is not None and private.is_view(t) and (
                 tape.late or references.base_requires_grad(t) if node is None or node.is_leaf or not node.requires_grad
                 else node.view is not None):
+            if type(t) is not CustomTensor and not torch.is_grad_enabled():
+                vars(Base)["grad_fn"].__get__(t)              # torch may refuse to say, after a write of its base
             view_history.require_unwritten(t, node)
             node = view_history.origin(handles.handle_of(t))  # its base may have been written since
             tape.let_go_unread((node,))                       # to ask is not to read

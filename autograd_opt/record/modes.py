@@ -18,8 +18,7 @@ from torch.utils import checkpoint
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.torch_private import tree_map
-from autograd_opt.graph import runs
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import runs, thread_state
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.record import context, saved_tensors
 from autograd_opt.record.guard import without_modes
@@ -35,11 +34,11 @@ class ThreadState(NamedTuple):
     paused: bool
 
 
-def thread_state() -> ThreadState:
+def state_of_thread() -> ThreadState:
     """The calling thread's modes, as far as a backward run depends on them."""
     return ThreadState(
         private.is_grad_enabled(), private.top_saved_tensors_default_hooks(False),
-        context.innermost_graph(), list(runs.stack()), tapes.get_recording() is None,
+        context.innermost_graph(), list(runs.stack()), thread_state.get_recording() is None,
     )
 
 
@@ -48,8 +47,8 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
     """Put `state` in place in a new thread; `runs` are known, but count anew for the depth."""
     from autograd_opt.record.dispatch import MODE
     context.set_innermost_graph(state.graph)
-    tapes.set_active_tape(tape)
-    tapes.set_saving_hooks(int(state.hooks is not None))
+    thread_state.set_active_tape(tape)
+    thread_state.set_saving_hooks(int(state.hooks is not None))
     try:
         with private.AutoDispatchBelowAutograd(), MODE, torch.set_grad_enabled(state.grad_mode):
             if state.hooks is None:
@@ -61,7 +60,7 @@ def restored(state: ThreadState, tape: Any) -> Iterator[None]:
                 finally:
                     private.pop_saved_tensors_default_hooks()
     finally:
-        tapes.set_active_tape(None)
+        thread_state.set_active_tape(None)
         context.set_innermost_graph(None)
 
 
@@ -93,7 +92,7 @@ def unrecorded(trace: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(trace)
     def call(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree_map(plain, args), tree_map(plain, kwargs)
-        if tapes.get_recording() is None:
+        if thread_state.get_recording() is None:
             return trace(*args, **kwargs)
         from autograd_opt.graph.thread_state import torch_autograd
         with torch_autograd(private.is_grad_enabled(), functions=True), without_modes():

@@ -19,7 +19,8 @@ from cpython.object cimport PyObject
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_call
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.arguments cimport foreign, mode_innermost
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_unary
 from autograd_opt.record.routes cimport Recorded

@@ -18,7 +18,8 @@ from cpython.ref cimport Py_INCREF
 from autograd_opt.abi.ctorch cimport ao_frame, ao_frame_code, ao_frame_done, ao_frame_t, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.arguments cimport grad_on, mode_innermost
 from autograd_opt.record.routes cimport Decomposed
 from autograd_opt.record.torch_function cimport handlers

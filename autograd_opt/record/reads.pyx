@@ -16,7 +16,8 @@ from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport (
     EXPOSED, LEAF, MARK, NO_MERGE, NODE, Node, Parameter, PlainTensor as Tensor, ordinary,
 )
-from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.graph.tape cimport Tape, active_tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.arguments cimport computed, lend, open_to
 from autograd_opt.record.guard cimport enter, leave
 from autograd_opt.record.routes cimport Recorded

@@ -7,8 +7,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_linear, ao_own, ao_plain,
-    ao_use_reads,
+    ao_builtin0, ao_call, ao_casts, ao_direct_linear, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_linear,
+    ao_needs_grad, ao_own, ao_plain, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport attach, handle
@@ -18,8 +18,9 @@ from autograd_opt.graph.node cimport (
     current_source, fresh_vn, new_node, same_shape, shape_of, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
-from autograd_opt.graph.tape cimport Tape, recording, set_paused, tape_here
-from autograd_opt.graph.tape import unusual
+from autograd_opt.graph.tape cimport Tape, tape_here
+from autograd_opt.graph.thread_state cimport recording, set_paused
+from autograd_opt.graph.leaf_nodes import unusual
 from autograd_opt.graph.value_table cimport Entry
 from autograd_opt.ops.products import linear_of_rows
 from autograd_opt.ops.table import OPS
@@ -168,9 +169,17 @@ cdef object by_torch(Op op, object func, tuple args, dict kwargs, tuple operands
     return r
 
 
+cdef bint read_off_base(object r) except -1:
+    """Does torch say of a view just made, or of the first of several, that it requires grad, as its base does?"""
+    if type(r) is tuple or type(r) is list:
+        return len(r) > 0 and read_off_base(r[0])
+    return is_tensor(r) and ao_needs_grad(r)
+
+
 cdef inline bint without_node(Tape tape, Op op, object r, object source, uint32_t flags, bint req, bint grad) except -1:
     """True if a result just computed gets no node; `flags` are those of its operands, `source` is the first."""
-    if op.flags & VIEW and (inferred(r) or not grad and flags & REQUIRES_GRAD and op.differentiable and set_apart(r, source)):
+    if op.flags & VIEW and (inferred(r) or not grad and op.differentiable and (flags & REQUIRES_GRAD or read_off_base(r))
+                            and set_apart(r, source)):
         return True                          # of inference tensors: follows no gradient, whatever its base does
     if req or tape.optimize:
         return False

@@ -12,9 +12,10 @@ from autograd_opt.graph.node cimport (
     OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.graph.view_history import OF_SPARSE
-from autograd_opt.graph.tape import base_became_late
+from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.record.arguments cimport (
     computed, grad_on, is_tensor, lent, mode_innermost, none_follows, plain_attributes, plain_numbers, unusual_numbers,
 )

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
+from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import GRAD
 from autograd_opt.abi.tensor_info import sole_owner
-from autograd_opt.graph import refusals, view_history
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import refusals, thread_state, view_history
+from autograd_opt.graph.leaf_nodes import unusual
 from autograd_opt.graph.tensor import connected
 from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.ops.table import MULTI, VARIADIC, define
@@ -296,7 +297,7 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     tracked = [r for r, on in zip(results, leading, strict=True) if on]
     kept = call.held(operands)          # nothing holds the others for the user
     if not tracked:
-        if (tape := tapes.get_recording()) is not None:
+        if (tape := thread_state.get_recording()) is not None:
             tape.let_go_unread(recorder.nodes_or_refuse(operands, call.name) or ())
         return results
     attributes = described(call)
@@ -312,6 +313,9 @@ def record(call: OpaqueCall, operands: list[torch.Tensor], outputs: list[torch.T
     if numbers != tuple(range(len(numbers))):               # results of several nodes of torch's
         attributes["numbers"] = numbers
     new_nodes.record_multi(OPAQUE_MULTI, tuple(operands), attributes, tracked, True, (call, kept))
+    for t in tracked:
+        if shows(t, operands):
+            t.__dict__["_node"].view = True
     return results
 
 
@@ -360,7 +364,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record a call whole, whatever its arguments and results are."""
     from autograd_opt.record import views
 
-    if tapes.get_recording() is None:
+    if thread_state.get_recording() is None:
         return unrecorded.run_raw(func, args, kwargs)
     name = getattr(func, "__name__", str(func))
     grad = private.is_grad_enabled()
@@ -383,7 +387,12 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return unfollowed(func, args, kwargs, tensors)
     with torch_autograd():
         unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
+        constants = [t for t in tensors if not t.requires_grad and id(t) not in unique]
         out = func(*substitute(args, unique), **substitute(kwargs, unique))
+        if any([t.requires_grad for t in constants]):
+            raise errors.UnsupportedError(errors.at(
+                f"{name}() has written into an argument, which would follow a gradient from here on: "
+                "let it return the new value, or write outside of it"))
     return conclude(func, out, list(originals.values()), list(unique.values()))
 
 
@@ -419,7 +428,7 @@ def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[to
         collect(out, results)
         outputs = list({id(o): o for o in results if id(o) not in given}.values())
         for o in outputs:
-            if o.requires_grad and tapes.unusual(o):
+            if o.requires_grad and unusual(o):
                 raise refusals.unsupported_result(o, name)
     pairs: list[Pair] = [*zip(copies, originals, strict=True)]
 

@@ -8,7 +8,7 @@ from autograd_opt.abi.ctorch cimport ao_all_off, ao_get, ao_held, ao_use_reads
 from autograd_opt.abi.function_switch cimport functions_off, functions_on
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport NODE, CustomTensor, PlainTensor as Tensor, ordinary
-from autograd_opt.graph.tape cimport recording
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport MODE, Uninitialized, foreign_kind, install_mode, lent
 from autograd_opt.record.autocast cimport install_casts

@@ -22,8 +22,7 @@ from torch.overrides import TorchFunctionMode
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.original_functions import REGISTER_HOOK, REGISTER_POST_ACCUMULATE, RETAIN_GRAD
-from autograd_opt.graph import handles, references, refusals, view_history
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import handles, references, refusals, thread_state, view_history
 from autograd_opt.graph.tensor import CustomTensor, connected
 from autograd_opt.graph.thread_state import excluded_autograd, torch_autograd
 from autograd_opt.record import dispatch
@@ -110,16 +109,16 @@ class Capture(TorchFunctionMode):
                                             or not ((entering and references.has_history(t)) or late(t))):
             return t
         with private.temporarily_clear_interpreter_stack():     # the stand-in belongs to no transform
-            paused = tapes.resume(0)                    # its memory may have been written: that is recorded
+            paused = thread_state.resume(0)                    # its memory may have been written: that is recorded
             try:
                 node = handles.handle_of(t)
             finally:
-                tapes.resume(paused)
+                thread_state.resume(paused)
             other = detached(t).requires_grad_(bool(node.requires_grad))
             setattr(other, STANDS_FOR, node)
             if not node.requires_grad:
                 setattr(other, KEEPS, t)            # as long as torch saves the stand-in: it is no operand of the call
-            if (tape := tapes.get_active()) is not None:
+            if (tape := thread_state.get_active()) is not None:
                 tape.stands = True
             return self.pair(t, other)
 
@@ -174,7 +173,7 @@ class Capture(TorchFunctionMode):
             earlier = self.made if self.made or self.goes_on else None
             results = record_call(self.name, self.below, found, True, earlier)
             back.update((id(o), r) for o, r in zip(found, results, strict=True))
-        if self.pairs and (tape := tapes.get_active()) is not None:
+        if self.pairs and (tape := thread_state.get_active()) is not None:
             tape.let_go_unread([other.__dict__[STANDS_FOR] for _, other in self.pairs.values()])
         return mapped(lambda x: back.get(id(x), x), out) if back else out
 
@@ -183,7 +182,7 @@ class Capture(TorchFunctionMode):
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             outer = enclosing()
-            if outer is None and tapes.get_recording() is None:
+            if outer is None and thread_state.get_recording() is None:
                 return function(*args, **kwargs)
             capture = Capture(self.name, True) if outer is None else outer
             capture.adopt(self)
@@ -195,7 +194,7 @@ class Capture(TorchFunctionMode):
 
 def without_mode(capture: Capture) -> without_modes:
     """Take the library's mode out for a call that torch differentiates; put `capture` in where views are late."""
-    tape = tapes.get_active()
+    tape = thread_state.get_active()
     return without_modes(True, capture if tape is not None and tape.late else None)
 
 
@@ -263,7 +262,7 @@ def captures() -> list[Capture | None]:
 def enclosing() -> Capture | None:
     """The innermost such call, unless user code inside it records again."""
     stack = _local.__dict__.get("stack")
-    return stack[-1] if stack and tapes.get_recording() is None else None
+    return stack[-1] if stack and thread_state.get_recording() is None else None
 
 
 @contextmanager
@@ -292,7 +291,7 @@ def whole(name: str, original: Callable[..., Any], goes_on: bool = False) -> Any
         outer = enclosing()
         if outer is not None:
             return original(*outer.swap(args), **outer.swap(kwargs))
-        if tapes.get_recording() is None:
+        if thread_state.get_recording() is None:
             return marked(original, args, kwargs)
         capture = Capture(name, goes_on)
         result = capture.run(original, args, kwargs)
@@ -304,7 +303,7 @@ def taken(original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.cond`: where a graph records, the branch that is taken runs as it stands; torch would compile both."""
     @functools.wraps(original)
     def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Any = ()) -> Any:
-        if torch.compiler.is_compiling() or tapes.get_recording() is None or enclosing() is not None:
+        if torch.compiler.is_compiling() or thread_state.get_recording() is None or enclosing() is not None:
             return original(pred, true_fn, false_fn, operands)
         return (true_fn if pred else false_fn)(*operands)
     return cond
@@ -315,7 +314,7 @@ def refuse_dual_level(original: Callable[[], int]) -> Callable[[], int]:
     """`forward_ad.enter_dual_level`, refused where a graph records: it would lose the tangents."""
     @functools.wraps(original)
     def enter() -> int:
-        if tapes.get_recording() is not None and not torch.compiler.is_compiling():
+        if thread_state.get_recording() is not None and not torch.compiler.is_compiling():
             raise errors.UnsupportedError(errors.at(
                 "forward-mode differentiation with dual numbers (torch.autograd.forward_ad) cannot be recorded by an "
                 "AutogradGraph: use torch.func.jvp, torch.func.jacfwd or autograd_opt.jvp, or leave the context first"
@@ -343,7 +342,7 @@ def refuse_opening(graph: Any) -> None:
 # TorchScript ----------------------------------------------------------------------------
 def require_no_gradients(script: Any) -> None:
     """Refuse TorchScript that differentiates: it asks torch's engine, to which tensors of a graph are leaves."""
-    if tapes.get_active() is not None and contains(script.inlined_graph, "aten::grad", "aten::backward"):
+    if thread_state.get_active() is not None and contains(script.inlined_graph, "aten::grad", "aten::backward"):
         refuse_gradients(script)
 
 
@@ -377,9 +376,9 @@ def scripted_function(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptFunction.__call__`, recorded whole."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         differentiates, call = looked_at(original, self)
-        if differentiates and tapes.get_active() is not None:
+        if differentiates and thread_state.get_active() is not None:
             refuse_gradients(self)
-        if tapes.get_recording() is None:
+        if thread_state.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
         if call is not None:
             return handler(call, args, kwargs)
@@ -391,7 +390,7 @@ def scripted_method(original: Callable[..., Any]) -> Callable[..., Any]:
     """`ScriptMethod.__call__`, recorded whole."""
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         require_no_gradients(self)
-        if tapes.get_recording() is None:
+        if thread_state.get_recording() is None:
             return original(self, *swapped(args), **kwargs)
         return Capture(f"scripted_{self.name}").run(functools.partial(original, self), args, kwargs)
     return __call__

@@ -13,8 +13,8 @@ from libc.stdint cimport uint32_t
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport (
-    ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_view, ao_own, ao_plain, ao_start, ao_strided,
-    ao_use_reads,
+    ao_call, ao_casts, ao_dtype, ao_get, ao_is_inference, ao_is_leaf, ao_is_view, ao_needs_grad, ao_own, ao_plain,
+    ao_start, ao_strided, ao_use_reads,
 )
 from autograd_opt.abi.tensor_info cimport same_memory
 from autograd_opt.abi.tensor_info import reads_address
@@ -22,7 +22,8 @@ from autograd_opt.graph.handles cimport geometry, handle, move, release_handle, 
 from autograd_opt.graph.node cimport (
     ELEMENTWISE, NOWHERE, REDUCES, REQUIRES_GRAD, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
-from autograd_opt.graph.tape cimport Tape, active_tape, recording
+from autograd_opt.graph.tape cimport Tape, active_tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.graph.thread_state cimport torch_autograd
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
@@ -163,16 +164,26 @@ def install(Op apart):
     APART = apart
 
 
+cpdef bint of_a_leaf(object below) except -1:
+    """Is the base of a view a leaf of torch's own that requires grad?"""
+    return type(below) is not CustomTensor and ao_needs_grad(below) and ao_is_leaf(below)
+
+
 cdef bint set_apart(object r, object source) except -1:
-    """`views.set_apart`; a view that begins at memory of one dtype, with strides, gets its node here."""
+    """`views.set_apart`; a view that begins at memory of one dtype, with strides, gets its node here.
+
+    Of a view of a leaf of torch's own torch says all of it already: that gets its node when something reads it.
+    """
     cdef object below
     cdef Tape tape
     cdef Node node
     cdef dict where
-    if type(r) is Tensor and (source is None or not ao_is_view(source)) and ao_is_view(r) and ao_strided(r) \
-            and not ao_is_inference(is_inference, r):
-        below, tape = ao_get(get_base, r), active_tape()
-        if tape is not None and ao_strided(below) and ao_dtype(r) is ao_dtype(below) and ao_dtype(r).is_floating_point:
+    if type(r) is Tensor and ao_is_view(r) and ao_strided(r) and not ao_is_inference(is_inference, r):
+        below = ao_get(get_base, r)
+        if of_a_leaf(below):
+            return True
+        tape = active_tape()
+        if tape is not None and (source is None or not ao_is_view(source)) and ao_strided(below) and ao_dtype(r) is ao_dtype(below) and ao_dtype(r).is_floating_point:
             with private.DisableTorchFunction():
                 node = handle(tape, below)
                 if not node.flags & REQUIRES_GRAD:

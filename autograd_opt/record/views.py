@@ -10,10 +10,9 @@ import torch
 
 from autograd_opt import errors
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import handles, view_history
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import handles, thread_state, view_history
 from autograd_opt.graph.handles import geometry
-from autograd_opt.graph.references import requires_grad
+from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.graph.view_history import (
     ITSELF,
     OF_SPARSE,
@@ -128,6 +127,8 @@ def refuse_unread(target: Tensor) -> None:
     node = target.__dict__.get("_node")
     if (node is None or not node.requires_grad) and requires_grad(private.base_of(target)) and not hidden(target):
         refuse_making(target, ITSELF)
+        if has_history(target):                 # torch has computed it: its base is written like any other
+            return
         raise errors.InplaceError(errors.at(
             "a leaf Variable that requires grad is being used in an in-place operation: this view was made before "
             "its base required grad. Use torch.no_grad() to update it, or make the view anew"
@@ -186,6 +187,9 @@ def set_apart(out: Any, source: Any = None) -> bool:
     for t in (out if isinstance(out, (tuple, list)) else (out,)):
         if type(t) is Tensor and private.is_view(t) and t.layout is torch.strided and not t.is_inference() \
                 and (t.is_floating_point() or t.is_complex()) and private.base_of(t).layout in HISTORIES:
+            if unrecorded.of_a_leaf(private.base_of(t)):
+                any_view = True
+                continue
             if source is not None and private.is_view(source):
                 adopt(source, handles.handle_of(source))
             any_view = apart(t, True) is not None or any_view
@@ -317,7 +321,7 @@ def place(x: Tensor, part: Tensor, *, size: Any, stride: Any, offset: int, base_
 def recorded(name: str, function: Any) -> Any:
     """The operator as a function that records itself."""
     def call(x: Tensor, **where: Any) -> Tensor:
-        if tapes.get_recording() is None:
+        if thread_state.get_recording() is None:
             return function(x, **where)
         return recorder.apply(OPS_BY_NAME[name], function, (x,), where, (x,), where)
     return call

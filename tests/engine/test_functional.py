@@ -11,7 +11,7 @@ from torch.autograd.gradcheck import GradcheckError as TorchGradcheckError
 
 import autograd_opt as ao
 from autograd_opt.api.gradcheck import GradcheckError
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 from tests.engine.behaviour import Caught, caught, frozen, group, same
 
 inside = group("functional API (torch's own, inside a context)")
@@ -258,7 +258,7 @@ def test_misuse_is_named_and_harms_nothing(case, within):
     with ao.AutogradGraph() if within else nullcontext():
         with pytest.raises(error, match=text) as caught:
             call()
-        assert (tapes.get_active() is not None) is within
+        assert (thread_state.get_active() is not None) is within
         assert ao.grad(lambda t: (t * t).sum())(x).tolist() == [2.0, 4.0]
     assert isinstance(caught.value, ao.AutogradOptError)
     assert "test_functional.py:" in str(caught.value)

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.graph import runs
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import runs, thread_state
 from tests.engine.functions import Square
 
 HOME = os.path.dirname(ao.__file__) + os.sep
@@ -62,7 +61,7 @@ def interrupt(*_: Any) -> None:
 def check_state(graph: Any, recorded: bool, where: str) -> None:
     """No mode, run or cotangent is left over, and the next step is right."""
     assert torch.is_grad_enabled(), where
-    assert tapes.get_recording() is graph.tape, where
+    assert thread_state.get_recording() is graph.tape, where
     assert graph.tape.running == 0, where
     assert runs.stack() == [], where
     x, w = leaves()

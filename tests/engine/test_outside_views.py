@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import random
 
 import pytest
 import torch
@@ -231,3 +232,49 @@ def test_printing_a_view_of_what_was_written(make, asked, optimize):
     expected = program()
     with ao.AutogradGraph(optimize=optimize):
         assert program() == expected
+
+
+ACTS = {
+    "v * 2": lambda p, v, u: v * 2, "u * 2": lambda p, v, u: (u * 2).sum(), "v * p": lambda p, v, u: (v * p).sum(),
+    "write p": lambda p, v, u: p.mul_(2), "write v": lambda p, v, u: v.add_(1), "write u": lambda p, v, u: u.add_(1),
+    "flag": lambda p, v, u: (v.requires_grad, u.requires_grad), "leaf": lambda p, v, u: (v.is_leaf, u.is_leaf),
+    "history": lambda p, v, u: (v.grad_fn, u.grad_fn),
+    "backward of v": lambda p, v, u: ((v * p).sum().backward(), p.grad, v.grad, u.grad),
+    "backward of u": lambda p, v, u: ((u * p[:, 1:]).sum().backward(), p.grad, v.grad, u.grad),
+    "freeze": lambda p, v, u: p.requires_grad_(False).requires_grad,
+    "part": lambda p, v, u: (v[1:].requires_grad, u[:1].is_leaf), "detach": lambda p, v, u: v.detach().add_(1),
+}
+
+
+def played(acts, inside, context):
+    """What each of (name, grad mode) gives for views of a parameter made under no_grad, inside a context or before it."""
+    p, seen = torch.nn.Parameter(torch.arange(1.0, 13).reshape(3, 4)), []
+
+    def views():
+        with torch.no_grad():
+            v = p[0]
+            return v, v[1:]
+
+    made = None if inside else views()
+    with context:
+        v, u = made or views()
+        for name, grad in acts:
+            with torch.set_grad_enabled(grad):
+                try:
+                    given = ACTS[name](p, v, u)
+                except RuntimeError:
+                    given = "refused"
+            given = given if isinstance(given, tuple) else (given,)
+            seen.append([x.tolist() if isinstance(x, torch.Tensor) else x for x in given])
+    return [*seen, v.tolist(), u.tolist(), p.tolist(), v.requires_grad]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+def test_a_view_made_under_no_grad_of_a_parameter(seed, inside, optimize):
+    chosen = random.Random(seed)
+    acts = [(chosen.choice(list(ACTS)), chosen.random() < 0.5) for _ in range(6)]
+    acts.insert(chosen.randrange(6), ("freeze", True) if seed % 10 == 9 else ("write p", False))
+    assert played(acts, inside, ao.AutogradGraph(optimize=optimize)) == played(acts, inside, contextlib.nullcontext()), acts

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import autograd_opt as ao
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 
 OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
 
@@ -18,7 +18,7 @@ OPTIMIZE = pytest.mark.parametrize("optimize", [False, True])
 def _nothing_left_over():
     """Afterwards no context is open, and the next one is as ever."""
     yield
-    assert tapes.get_active() is None
+    assert thread_state.get_active() is None
     assert torch._C._len_torch_function_stack() == 0
     assert torch.is_grad_enabled()
     x = torch.tensor([3.0], requires_grad=True)
@@ -133,5 +133,5 @@ def test_a_generator_is_closed_in_another_thread():
     thread.start()
     thread.join()
     assert caught == [True]
-    assert tapes.get_recording() is graph.tape
+    assert thread_state.get_recording() is graph.tape
     graph.__exit__(None, None, None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 from tests.differential import compare
 
 X = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(2, 6)
@@ -50,7 +50,7 @@ def test_a_view_follows_its_base(name: str, mode: type[TorchDispatchMode] | None
         return part * torch.arange(1.0, part.numel() + 1, dtype=part.dtype).reshape(part.shape)
 
     def under_a_mode(x: Tensor) -> Tensor:
-        if mode is None or tapes.get_recording() is None:
+        if mode is None or thread_state.get_recording() is None:
             return program(x)
         with mode():
             return program(x)
@@ -67,7 +67,7 @@ def test_a_base_follows_its_view(name: str) -> None:
         return w * w
 
     def under_a_mode(x: Tensor) -> Tensor:
-        if tapes.get_recording() is None:
+        if thread_state.get_recording() is None:
             return program(x)
         with Passing():
             return program(x)

@@ -124,9 +124,9 @@ GUARDS = [
         "10 through .data of a leaf",
     ),
     Guard(
-        "if self.optimize and (borrowed(t) or self.exposed and self.shares_exposed(t)):\n                node.flags",
-        "if self.optimize and (mutant != @ and borrowed(t) or "
-        "self.exposed and self.shares_exposed(t)):\n                node.flags",
+        "if tape.optimize and (borrowed(t) or tape.exposed and tape.shares_exposed(t)):\n            node.flags",
+        "if tape.optimize and (mutant != @ and borrowed(t) or "
+        "tape.exposed and tape.shares_exposed(t)):\n            node.flags",
         "10 memory of numpy",
     ),
     Guard(
@@ -174,13 +174,13 @@ GUARDS = [
         "28 shared cotangent buffers",
     ),
     Guard(
-        "if not task.retain and task.own:\n        task.tape.spend(node)",
-        "if not task.retain and (mutant == @ or task.own):\n        task.tape.spend(node)",
+        "if not task.retain and task.own:\n        spend(task.tape, node)",
+        "if not task.retain and (mutant == @ or task.own):\n        spend(task.tape, node)",
         "28 first twin after a run through the second",
     ),
     Guard(
-        "if not self.retain and self.own:\n                self.tape.spend_twin(node, self.id",
-        "if mutant != @ and not self.retain and self.own:\n                self.tape.spend_twin(node, self.id",
+        "if not self.retain and self.own:\n                spend_twin(self.tape, node, self.id",
+        "if mutant != @ and not self.retain and self.own:\n                spend_twin(self.tape, node, self.id",
         "28 second run through a twin",
     ),
     Guard(
@@ -207,15 +207,10 @@ GUARDS = [
 ]
 
 
-def whole(path: Path) -> str:
-    """The text of a module with the files that it includes in their places."""
-    return re.sub(r'^include "(.+)"$', lambda m: (path.parent / m[1]).read_text(), path.read_text(), flags=re.MULTILINE)
-
-
 def compiled() -> dict[Path, str]:
     """The compiled modules of the package, by their paths below it, and the text of each."""
     package = ROOT / "autograd_opt"
-    return {path.relative_to(package): whole(path) for path in sorted(package.rglob("*.pyx"))}
+    return {path.relative_to(package): path.read_text() for path in sorted(package.rglob("*.pyx"))}
 
 
 def place(sources: dict[Path, str], text: str) -> Path:

@@ -275,8 +275,8 @@ conditions(
 
 # ----- parameters, met for the first time ------------------------------------------------------------
 conditions(
-    "if self.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \\\n"
-    "                    and not resizable(t):",
+    "if tape.optimize and (node.device is CPU or ao_get(get_meta, t) is not True) \\\n"
+    "                and not resizable(t):",
     ("not resizable(t)", LEAVES + "test_described_as_they_are"),
 )
 

@@ -20,7 +20,7 @@ import autograd_opt.passes
 
 ROOT = Path(autograd_opt.__file__).parent
 PASSES = Path(autograd_opt.passes.__file__).parent
-ENDINGS = {".py", ".pyx", ".pxd"}
+ENDINGS = {".py", ".pyx", ".pxd", ".h"}
 DOCUMENTED = {"_replace", "_asdict", "_fields", "_make"}     # of named tuples
 PRIVATE = re.compile(
     r"\b(?:torch|private)(?:\.\w+)*?\.(?P<name>_(?!_)\w+)"                # torch._C, torch.utils._pytree

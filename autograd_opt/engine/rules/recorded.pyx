@@ -35,7 +35,8 @@ from autograd_opt.graph.node cimport (
     unbroadcast,
 )
 from autograd_opt.graph.plain_values cimport is_float, takes_all
-from autograd_opt.graph.tape cimport Tape, recording
+from autograd_opt.graph.tape cimport Tape
+from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.record.hot_operators cimport KERNELS, Kernel, fast_binary, fast_unary
 from autograd_opt.record.inner_views cimport inner_view
 from autograd_opt.record.recorder cimport record

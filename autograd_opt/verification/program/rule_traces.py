@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.graph import tape as tapes
+from autograd_opt.graph import thread_state
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.calls import Untraceable
 from autograd_opt.verification.program.instructions import Head, Vocabulary
@@ -279,8 +279,8 @@ def settle(
 @contextmanager
 def recording_paused() -> Iterator[None]:
     """No active graph sees what happens here."""
-    old = tapes.pause()
+    old = thread_state.pause()
     try:
         yield
     finally:
-        tapes.resume(old)
+        thread_state.resume(old)

@@ -1,0 +1,3 @@
+from autograd_opt.graph.tape import Tape
+
+def compact(tape: Tape, always: bool) -> int: ...

@@ -1,0 +1,3 @@
+from torch import Tensor
+
+def base_became_late(base: Tensor) -> None: ...

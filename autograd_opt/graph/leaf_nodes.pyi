@@ -1,0 +1,3 @@
+from typing import Any
+
+def unusual(t: Any) -> bool: ...
