@@ -193,8 +193,8 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
                 return one_by_one(name[9:], *args, **kwargs)
         views.refuse_unread(target)
         found = nodes_of(tensors, name)
-        if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()) \
-                or (name in LOGICAL and (not found[0].requires_grad or (found[0].is_leaf and not private.is_view(target)))):
+        if not wants_grad(found) or not (target.is_floating_point() or target.is_complex()) or (name in LOGICAL and (
+                not found[0].requires_grad or (found[0].is_leaf and not private.is_view(target)))):
             if private.is_view(target):
                 protect(target, found[0], False)
             return unrecorded.written(func, args, kwargs)
@@ -298,7 +298,7 @@ def out_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def ask_torch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """torch's refusal, if any, of a call with `out=` and these arguments: a comparison, say, has no derivative to lose."""
+    """torch's refusal of a call with `out=` and these arguments, if any: a comparison has no derivative to lose."""
     from autograd_opt.graph.thread_state import torch_autograd
     stand_ins = {id(t): unrecorded.detached(t).clone().requires_grad_(requires_grad(t))
                  for t in nested_values.collect((args, kwargs))}

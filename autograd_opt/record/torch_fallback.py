@@ -387,12 +387,7 @@ def general(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return unfollowed(func, args, kwargs, tensors)
     with torch_autograd():
         unique = {k: detached(t).requires_grad_() for k, t in originals.items()}
-        constants = [t for t in tensors if not t.requires_grad and id(t) not in unique]
         out = func(*substitute(args, unique), **substitute(kwargs, unique))
-        if any([t.requires_grad for t in constants]):
-            raise errors.UnsupportedError(errors.at(
-                f"{name}() has written into an argument, which would follow a gradient from here on: "
-                "let it return the new value, or write outside of it"))
     return conclude(func, out, list(originals.values()), list(unique.values()))
 
 
@@ -415,7 +410,15 @@ class Script:
         self.original, self.script, self.__name__ = original, weakref.ref(script), f"scripted_{script.name}"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.original(self.script(), *args, **kwargs)
+        given: list[torch.Tensor] = []
+        collect((args, kwargs), given)
+        constants = [t for t in given if not t.requires_grad]
+        out = self.original(self.script(), *args, **kwargs)
+        if any(t.requires_grad for t in constants):
+            raise errors.UnsupportedError(errors.at(
+                f"{self.__name__}() has written into an argument, which would follow a gradient from here on: "
+                "let it return the new value, or write outside of it"))
+        return out
 
 
 def conclude(func: Any, out: Any, originals: list[torch.Tensor], copies: list[torch.Tensor]) -> Any:

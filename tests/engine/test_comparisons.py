@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -69,3 +70,29 @@ def test_by_functions(function: Callable[[Tensor, Tensor], Tensor]) -> None:
             assert torch.equal(function(result, pair[1]).detach(), expected)
             result = pair[1].clone().requires_grad_() * 1
             assert torch.equal(function(pair[0], result).detach(), expected)
+
+
+def into(name: str, context: Any) -> Any:
+    """What comes of a function with `out=`, an operand of which requires grad: a value, or a refusal."""
+    w = torch.tensor([1.0, -2.0, 0.5], requires_grad=True)
+    function = getattr(torch, name)
+    with context:
+        x = w * 2
+        others = () if name in UNARY else (w,)
+        out = torch.empty(()).long() if name.startswith("arg") else torch.zeros(3, dtype=torch.bool)
+        try:
+            result = function(x, *others, out=out)
+        except (RuntimeError, TypeError) as refusal:
+            return "TypeError" if isinstance(refusal, TypeError) else "RuntimeError"
+        return result is out, out.tolist(), out.requires_grad
+
+
+UNARY = ("logical_not", "signbit", "isposinf", "isneginf", "argmax", "argmin", "sin", "isnan")
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+@pytest.mark.parametrize("name", [*UNARY, "gt", "lt", "ge", "le", "eq", "ne", "logical_and", "logical_or", "logical_xor",
+                                  "mul", "maximum"])
+def test_into_given_memory(name: str, optimize: bool) -> None:
+    """Functions without a derivative write into `out`, whatever requires grad; others are refused, as in torch."""
+    assert into(name, AutogradGraph(optimize=optimize)) == into(name, contextlib.nullcontext())

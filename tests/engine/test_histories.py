@@ -298,3 +298,16 @@ def test_results_without_a_history_to_keep() -> None:
     with pytest.raises(ValueError, match="mine"), ao.AutogradGraph(keep=True):
         list(map(raising, [leaf(3).exp()]))
     assert len(graph) == 2
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_retain_grad_of_a_result_of_torchs(optimize):
+    """Asked inside, of a tensor that torch has computed: its engine, which goes on from there, keeps the gradient."""
+    w = torch.tensor([1.0, 2.0], requires_grad=True)
+    h = w * 2
+    with ao.AutogradGraph(optimize=optimize):
+        h.retain_grad()
+        (h * h).sum().backward()
+    assert h.retains_grad
+    assert h.grad.tolist() == [4.0, 8.0]
+    assert w.grad.tolist() == [8.0, 16.0]

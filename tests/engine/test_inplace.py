@@ -560,3 +560,15 @@ def test_a_logical_write_follows_nothing_of_its_operand(name: str, optimize: boo
     wanted = program()
     with ao.AutogradGraph(optimize=optimize):
         assert program() == wanted
+
+
+@pytest.mark.parametrize("optimize", [False, True])
+def test_a_logical_write_of_a_leaf(optimize):
+    """torch does not differentiate such a write, and lets it be made."""
+    w = torch.tensor([1.0, 0.0], requires_grad=True)
+    with ao.AutogradGraph(optimize=optimize):
+        assert w.logical_not_() is w
+        (w * w).sum().backward()
+    assert w.tolist() == [0.0, 1.0]
+    assert w.grad.tolist() == [0.0, 2.0]
+    assert w.is_leaf

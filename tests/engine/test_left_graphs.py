@@ -235,3 +235,44 @@ def test_a_run_says_that_the_context_was_left_or_that_the_thread_is_another(run)
     assert len(errors) == 1
     with pytest.raises(ao.OutsideGraphError, match="after the context of its AutogradGraph was left"):
         run(y, x)
+
+
+MADE_INSIDE: dict[str, Callable[[Any], Any]] = {
+    "detach": lambda w: (w * 2).detach().requires_grad_(), "clone": lambda w: (w * 2).clone().detach().requires_grad_(),
+    "constants": lambda w: (torch.ones(3) * 0.5).requires_grad_(), "data": lambda w: (w * 2).data.requires_grad_(),
+    "flag": lambda w: assigned(torch.ones(3) + w.detach()), "detach_": lambda w: (w * 2).detach_().requires_grad_(),
+    "parameter": lambda w: torch.nn.Parameter((w * 2).detach()), "no_grad": lambda w: without(w).requires_grad_(),
+}
+
+
+def assigned(t: Any) -> Any:
+    t.requires_grad = True
+    return t
+
+
+def without(w: Any) -> Any:
+    with torch.no_grad():
+        return w * 2
+
+
+def leaf_used(make: Callable[[Any], Any], context: Any) -> list[Any]:
+    """What a leaf that a program has computed is inside and after a context: flags, and gradients there."""
+    w = torch.ones(3, requires_grad=True)
+    with context:
+        p = make(w)
+        seen = [p.is_leaf, p.requires_grad]
+        (p * p * w).sum().backward()
+        seen += [p.grad.tolist(), w.grad.tolist()]
+    seen += [p.is_leaf, p.requires_grad, (p * 3).requires_grad]
+    (p * p).sum().backward()
+    torch.dot(w * p, p).backward()
+    optimizer = torch.optim.SGD([p, w], 0.5)
+    optimizer.step()
+    return [*seen, p.grad.tolist(), w.grad.tolist(), p.tolist(), w.tolist()]
+
+
+@pytest.mark.parametrize("optimize", MODES)
+@pytest.mark.parametrize("name", MADE_INSIDE)
+def test_a_leaf_that_was_computed_inside_stays_one(name: str, optimize: Any) -> None:
+    make = MADE_INSIDE[name]
+    assert leaf_used(make, ao.AutogradGraph(optimize=optimize)) == leaf_used(make, contextlib.nullcontext())

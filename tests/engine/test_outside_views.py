@@ -247,7 +247,7 @@ ACTS = {
 
 
 def played(acts, inside, context):
-    """What each of (name, grad mode) gives for views of a parameter made under no_grad, inside a context or before it."""
+    """What each of (name, grad mode) gives for views of a parameter made under no_grad, in a context or before it."""
     p, seen = torch.nn.Parameter(torch.arange(1.0, 13).reshape(3, 4)), []
 
     def views():
@@ -277,4 +277,5 @@ def test_a_view_made_under_no_grad_of_a_parameter(seed, inside, optimize):
     chosen = random.Random(seed)
     acts = [(chosen.choice(list(ACTS)), chosen.random() < 0.5) for _ in range(6)]
     acts.insert(chosen.randrange(6), ("freeze", True) if seed % 10 == 9 else ("write p", False))
-    assert played(acts, inside, ao.AutogradGraph(optimize=optimize)) == played(acts, inside, contextlib.nullcontext()), acts
+    expected = played(acts, inside, contextlib.nullcontext())
+    assert played(acts, inside, ao.AutogradGraph(optimize=optimize)) == expected, acts

@@ -1,4 +1,4 @@
-"""Tensors that torch has computed before a context, and views of them, written and read inside: gradients as in torch."""
+"""Tensors that torch has computed before a context, and views of them, written and read inside."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ BASES = {
     "part": lambda w: (w * 2)[1:], "flat": lambda w: (w * 2).flatten(), "copy": lambda w: (w * 2).t().contiguous(),
 }
 VIEWS = {
-    "rows": lambda h: h[:2], "row": lambda h: h[0], "flat": lambda h: h.reshape(-1), "turned": lambda h: h.mT if h.dim() > 1 else h[1:],
+    "rows": lambda h: h[:2], "row": lambda h: h[0], "flat": lambda h: h.reshape(-1),
+    "turned": lambda h: h.mT if h.dim() > 1 else h[1:],
     "itself": lambda h: h, "second": lambda h: h[:2][1:], "expanded": lambda h: h.unsqueeze(0),
 }
 WRITES = {
     "mul_": lambda t, w: t.mul_(3), "add_": lambda t, w: t.add_(w.sum()), "part": lambda t, w: t[:1].mul_(w.mean()),
-    "item": lambda t, w: t.__setitem__(0, w[0, 0]), "fill": lambda t, w: t.fill_(2.0), "copy_": lambda t, w: t.copy_(w[0, 1] * t),
+    "item": lambda t, w: t.__setitem__(0, w[0, 0]), "fill": lambda t, w: t.fill_(2.0),
+    "copy_": lambda t, w: t.copy_(w[0, 1] * t),
     "silent": lambda t, w: t.detach().mul_(2), "iadd": lambda t, w: t.__iadd__(1.0),
 }
 
@@ -52,8 +54,10 @@ def gradient(base, views, acts, context):
 
 def program(seed):
     chosen = random.Random(seed)
-    acts = [(chosen.choice(["read", "write"]), chosen.randrange(3), chosen.choice(list(WRITES))) for _ in range(chosen.randrange(1, 6))]
-    return chosen.choice(list(BASES)), [chosen.choice(list(VIEWS)) for _ in range(2)], [*acts, ("read", chosen.randrange(3), "")]
+    acts = [(chosen.choice(["read", "write"]), chosen.randrange(3), chosen.choice(list(WRITES)))
+            for _ in range(chosen.randrange(1, 6))]
+    views = [chosen.choice(list(VIEWS)) for _ in range(2)]
+    return chosen.choice(list(BASES)), views, [*acts, ("read", chosen.randrange(3), "")]
 
 
 @pytest.mark.parametrize("optimize", [False, True])

@@ -324,6 +324,7 @@ row("index_copy", lambda x, s: torch.index_copy(x, 1, few[:2], s) ** 2, N(3, 4),
 row("index_fill", lambda x, v: torch.index_fill(x, 1, few, v) ** 2, N(3, 4), N())
 row("scatter", lambda x, s: torch.scatter(x, 0, index[:1], s) ** 2 + x.scatter(0, index[:1], 2.0), N(3, 4), N(1, 4))
 row("scatter_add", lambda x, s: torch.scatter_add(x, 0, index, s) ** 2, N(3, 4), N(2, 4))
+row("scatter", lambda x, s: torch.scatter(x, 0, index[0, :1], s) ** 2, N(), N())
 row("repeat_interleave", lambda x: x.repeat_interleave(2, 1).sum() * x.repeat_interleave(torch.tensor([1, 0, 2]),
     0) ** 2, N(3, 4))
 row("repeat_interleave flat", lambda x: torch.repeat_interleave(x, 3) ** 2, N(3, 4))

@@ -1,4 +1,4 @@
-"""Views that a region takes without gradients, and stores or returns beside its results; classes of results of torch's."""
+"""Views that a region takes without gradients, stored or returned beside its results; results of torch's classes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ import torch
 import autograd_opt as ao
 
 VIEWS: list[Callable[[torch.Tensor], torch.Tensor]] = [
-    lambda t: t[0], lambda t: t[:, 1], lambda t: t.reshape(-1), lambda t: t.t(), lambda t: t[1:].unsqueeze(0), lambda t: t.detach()]
+    lambda t: t[0], lambda t: t[:, 1], lambda t: t.reshape(-1), lambda t: t.t(), lambda t: t[1:].unsqueeze(0),
+    lambda t: t.detach(),
+]
 
 
 def program(seed: int) -> Callable[..., Any]:
     """A function of `x` and `w` that stores some of its tensors, and views of them, in a list, and returns others."""
     chosen = random.Random(seed)
-    steps = [(chosen.choice(["view", "view", "read", "store", "give", "step"]), chosen.randrange(99), chosen.choice(VIEWS))
-             for _ in range(chosen.randrange(3, 9))]
+    kinds = ["view", "view", "read", "store", "give", "step"]
+    steps = [(chosen.choice(kinds), chosen.randrange(99), chosen.choice(VIEWS)) for _ in range(chosen.randrange(3, 9))]
 
     def run(x: torch.Tensor, w: torch.Tensor, stored: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         tensors, views, given = [x, x * w], [], []
