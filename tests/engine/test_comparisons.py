@@ -91,8 +91,7 @@ UNARY = ("logical_not", "signbit", "isposinf", "isneginf", "argmax", "argmin", "
 
 
 @pytest.mark.parametrize("optimize", [False, True])
-@pytest.mark.parametrize("name", [*UNARY, "gt", "lt", "ge", "le", "eq", "ne", "logical_and", "logical_or", "logical_xor",
-                                  "mul", "maximum"])
+@pytest.mark.parametrize("name", [*UNARY, *"gt lt ge le eq ne logical_and logical_or logical_xor mul maximum".split()])
 def test_into_given_memory(name: str, optimize: bool) -> None:
     """Functions without a derivative write into `out`, whatever requires grad; others are refused, as in torch."""
     assert into(name, AutogradGraph(optimize=optimize)) == into(name, contextlib.nullcontext())
