@@ -197,7 +197,6 @@ def main() -> None:
         asked = json.loads(line)
         child = os.fork()
         if not child:
-            os.environ["AUTOGRAD_OPT_CACHE"] = "off"
             print(json.dumps(measured(**asked)), flush=True)
             os._exit(0)
         if os.waitpid(child, 0)[1]:

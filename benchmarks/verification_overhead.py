@@ -47,7 +47,7 @@ class Processes:
         self.answers.close()
 
     def ask(self, workload: str, size: int | None = None) -> Any:
-        """What a new process measures that keeps no files."""
+        """What a new process measures."""
         print(json.dumps({"workload": workload, "size": size}), file=self.questions)
         answer = self.answers.readline()
         if not answer:
