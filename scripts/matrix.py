@@ -111,7 +111,7 @@ def torch_of(python: Path, version: str) -> dict[str, str]:
             shutil.rmtree(folder, ignore_errors=True)
             raise Missing(f"no torch {version}")
     stubs = empty_libraries(folder / "torch", folder / "empty")
-    return {"PYTHONPATH": str(folder), "LD_LIBRARY_PATH": str(stubs), "AUTOGRAD_OPT_CACHE": "off"}
+    return {"PYTHONPATH": str(folder), "LD_LIBRARY_PATH": str(stubs)}
 
 
 # ----- empty libraries in place of NVIDIA's -----

@@ -92,7 +92,7 @@ def summary(proofs: Sequence[Proof]) -> str:
 
 def main() -> None:
     start = time.process_time()
-    proofs = prove_all(cache=False, seconds=60)      # the table is the same on a machine that does other things
+    proofs = prove_all(seconds=60)      # the table is the same on a machine that does other things
     text = (
         "# Operators: what is proved of each\n\n"
         "Written by `python scripts/operator_table.py docs/operators.md`; what the words mean is in "

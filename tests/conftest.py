@@ -44,7 +44,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_configure() -> None:
     torch.set_num_threads(1)
-    os.environ["AUTOGRAD_OPT_CACHE"] = "off"
     resting.set_patience(0)              # each graph finds what it repeats, whatever was opened at its line before
     tapes.compact_always(bool(os.environ.get("AUTOGRAD_OPT_COMPACT")))        # `make compact`
     # the same examples in each run, however slow the machine: `python -m tests.fuzz` looks for new ones

@@ -79,10 +79,8 @@ class AutogradGraph(ProvedGraph):
             keep = yes_or_no("keep", keep)
         self.configure(optimize, passes, verify, anomaly, name, allowance, sources, keep)
         if verify:
-            from autograd_opt.verification.result import versions
             from autograd_opt.verification.strategies import verifier
             assert verifier                  # loaded now, so that no step waits for it
-            versions.versions()
 
     def _left(self, exc: tuple[Any, ...]) -> bool:
         """Was it left another way, by the task that it was opened in, or together with results that keep a history?"""

@@ -80,7 +80,7 @@ def watching(
 ) -> Iterator[Found]:
     """While open, every backward run of an optimizing graph is verified first."""
     found = Found()
-    seen: set[tuple[str, str]] = set()
+    seen: dict[tuple[str, str], Status] = {}
     prepare, usual = AutogradGraph.prepare, entry.backward_usual
 
     def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -93,17 +93,15 @@ def watching(
         if not self.optimize:
             return out
         question = asked(self, roots, inputs)
-        if len(found.runs) >= limit:
-            if structure(question) in seen:
-                found.repeated += 1
-            else:
-                found.skipped += 1
+        if len(found.runs) >= limit and structure(question) not in seen:
+            found.skipped += 1
             return out
         v = verify(**question, budget=budget)
-        if (v.original, v.optimized) in seen and v.original:
+        hashes = v.original, v.optimized
+        if seen.get(hashes) is v.status and v.original:      # a rule may be another one since, and the answer with it
             found.repeated += 1
         else:
-            seen.add((v.original, v.optimized))
+            seen[hashes] = v.status
             found.runs.append((self.label, v))
             on_verdict(self.label, v)
         return out
@@ -134,7 +132,7 @@ def structure(question: dict[str, Any]) -> tuple[str, str] | None:
     """The hashes that a verdict about this run would have; None where there would be none."""
     try:
         task = Task(**{"leaves": None, "leader": None, "alive": None, **question})
-        return task.original.digest(), task.optimized.digest()
+        return task.digests["original"], task.digests["optimized"]
     except Exception:  # what is wrong with it is not looked into beyond the limit
         return None
 

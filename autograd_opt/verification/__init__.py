@@ -7,7 +7,7 @@ The entry point is `autograd_opt.verify.verify`. The packages, in reading order:
                       signature; values and reverse sweep of a graph as one program
     semantics         number domains, and what every operator means over any of them; sympy as a domain, kinks by cases
     lemmas            sympy's proofs of every rule and every linearity that the checker composes
-    cache             proofs of this process, by everything that they have read; proofs of lemmas, kept in files
+    cache             proofs of this process, by everything that they have read
     checker           the proof: every optimized cotangent is a sum of original ones
     rewrites          a node replaced by another computation: both are compared
     counterexample    evaluation modulo a prime, which finds differences; rational points with rigorous bounds: refutes

@@ -19,17 +19,6 @@ def _seeded():
 
 
 @pytest.fixture
-def cache(monkeypatch, tmp_path):
-    """A folder of files, and a process that knows nothing."""
-    from processes import new_process
-
-    monkeypatch.setenv("AUTOGRAD_OPT_CACHE", str(tmp_path / "cache"))
-    new_process()
-    yield tmp_path / "cache"
-    new_process()
-
-
-@pytest.fixture
 def proofs(monkeypatch):
     """Counts what is proved, not remembered."""
     made = []

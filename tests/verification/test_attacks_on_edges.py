@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -13,11 +12,8 @@ from test_attacks import PROVERS, forced, refused
 
 import autograd_opt as ao
 from autograd_opt.cli.main import main
-from autograd_opt.ops.table import OPS
 from autograd_opt.passes import PassResult, register_pass
-from autograd_opt.verification.cache.rule_state import state_of
-from autograd_opt.verification.lemmas import prover
-from autograd_opt.verification.strategies.task import SCOPE
+from autograd_opt.verification.strategies.task import SCOPE, Task
 from autograd_opt.verify import Budget, Status
 
 Z = torch.complex(torch.tensor([1.0, 2.0]).double(), torch.tensor([3.0, 4.0]).double())
@@ -309,38 +305,6 @@ def test_a_rule_may_be_another_one_elsewhere_and_the_proof_says_so():
     assert torch.allclose(*found[0])
 
 
-def inner():
-    return FACTOR[0]
-
-
-def test_what_a_rule_reads_is_told_or_it_is_proved_each_time():
-    from types import SimpleNamespace as Of
-
-    def state(rule):
-        return state_of(Of(vjps=[Of(fn=rule)], joint=None, meaning=None))
-
-    k = 2.0
-    assert state(lambda g, x: g * k * x.cos()) is not None
-    assert state(lambda g, x: torch.where(x > LIMIT, g, 0.0)) is not None
-    by_list = lambda g: g * FACTOR[0]
-    before = state(by_list)
-    FACTOR.append(1.0)
-    assert None is not before != state(by_list)
-    FACTOR.pop()
-    assert state(lambda g: g * inner()) is not None
-    unreadable = [RULE, lambda g: eval("g"), lambda g: g * RULE.on,
-                  lambda g: os.environ, lambda g: globals()]
-    assert [state(rule) for rule in unreadable] == [None] * len(unreadable)
-    before = state(lambda g: g * k)
-    assert state(lambda g: g * k) != before          # another code object, though of the same text
-
-
-def test_a_lemma_is_of_the_kernels_formulas_as_well(monkeypatch):
-    before = prover.fingerprint("tanh")
-    monkeypatch.setattr(OPS["tanh_backward"], "meaning", lambda g, ans: g * (1 - ans))
-    assert prover.fingerprint("tanh") != before
-
-
 # ----- runs without a verdict -----
 def test_a_run_whose_sums_stay_as_written_has_a_verdict():
     x = leaf(3)
@@ -359,11 +323,11 @@ def test_a_value_taken_from_another_operation_is_seen(monkeypatch):
         y = x.exp() * x.exp() + x.sin()
         nodes = graph.tape.snapshot()
         assert any(n.leader is not None for n in nodes)
-        assert unchanged.reused_otherwise(nodes) is None
+        task = Task(nodes, [y.grad_fn], None, range(len(nodes)), None)
+        assert unchanged.reused_otherwise(task) is None
         merged = next(n for n in nodes if n.leader is not None)
         monkeypatch.setattr(unchanged, "numbering", lambda programs: [list(range(len(nodes)))])
-        assert unchanged.reused_otherwise(nodes) == merged.index
-        del y
+        assert unchanged.reused_otherwise(task) == merged.index
 
 
 LEAVES = {"os._exit": "import os; os._exit(0)", "exec": "import os; os.execv('/bin/true', ['true'])",

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flint import arb
 from rule_mutants import BRANCHES, BY_OPERANDS, CHANGES, LEAST_RANK, candidates
 
 from autograd_opt.ops.table import ELEMENTWISE, OPS, make_vjp
-from autograd_opt.verification.counterexample.intervals import Rational, raw
+from autograd_opt.verification.counterexample.intervals import Rational
 from autograd_opt.verification.counterexample.prime_field import Field
 from autograd_opt.verification.lemmas.cases import Case
 from autograd_opt.verification.lemmas.claims import forward, instance, wanted
@@ -133,7 +134,7 @@ def derivatives(branching: Branching, case: Case, seed: int = 0) -> dict[int, An
         made = apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs])
         env.append(made if isinstance(made, tuple) else np.asarray(made))
         kinds.append(inner.type)
-    return {k: np.vectorize(lambda v: float(raw(v)), [float])(np.asarray(env[r])) for k, r in template.results}
+    return {k: np.vectorize(lambda v: float(arb(v)), [float])(np.asarray(env[r])) for k, r in template.results}
 
 
 def unseen(name: str) -> Iterator[tuple[int, str, str]]:

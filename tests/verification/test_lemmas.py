@@ -51,9 +51,9 @@ def test_rule_is_the_derivative(op):
 
 
 @pytest.mark.slow
-def test_all_lemmas_without_the_cache_in_minutes():
+def test_all_lemmas_in_minutes():
     """A lemma without an answer names what it lacks; neither an exception of Python's nor the time is a reason."""
-    proofs = prove_all(cache=False, seconds=30.0)
+    proofs = prove_all(seconds=30.0)
     assert sum(p.seconds for p in proofs) < 300          # 100 on an idle machine, 160 on one that does other things
     assert len({p.op for p in proofs if p.claim == "gradient" and p.proved}) >= 150
     assert len({p.op for p in proofs if p.claim == "gradient, all sizes" and p.proved}) >= 110
@@ -179,20 +179,9 @@ def test_a_hang_is_ended(monkeypatch):
             pass
 
     monkeypatch.setattr(claims, "gradient", hang)
-    (proof,) = prove_all(cache=False, seconds=1.0, ops=["sin"])
+    (proof,) = prove_all(seconds=1.0, ops=["sin"])
     assert proof.status == "undecided"
     assert "no answer" in proof.detail
-
-
-def test_the_cache_is_keyed_by_the_rule(monkeypatch, tmp_path):
-    monkeypatch.delenv("AUTOGRAD_OPT_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert all(p.proved for p in prove_all(ops=["sin"]))
-    key = prover.fingerprint("sin")
-    assert key in prover.cache_path().read_text()
-    monkeypatch.setitem(OPS, "sin", Changed(OPS["sin"], "x", lambda g, x: g * x.sin()))
-    assert prover.fingerprint("sin") != key
-    assert [p.status for p in prove_all(ops=["sin"])] == ["refuted"]
 
 
 def test_the_table_says_how_well_each_operator_is_known():

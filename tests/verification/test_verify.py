@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 import autograd_opt as ao
 from autograd_opt.errors import ArgumentError, ArgumentTypeError, VerificationError
+from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import Budget, Reason, Status, Verification, assert_optimization_proved, replay, save, verify
 
 
@@ -391,3 +392,16 @@ def test_a_result_that_is_asked_for_by_its_node_keeps_its_own_gradient(wanted):
         for t, g in zip(chosen, graph.grad(loss, chosen), strict=True):
             other = 3 * twins[1].detach() ** 2 if t is twins[1] else 0
             assert torch.allclose(g, 3 + (t.detach() + 1).exp() + other)
+
+
+def test_programs_that_differ_in_anything_have_different_hashes():
+    hashes = set()
+    for fn in (lambda x: (x * 2, x + x), lambda x: (x * 2.0, x + x), lambda x: (x * 3, x + x),
+               lambda x: (x.float() * 2, x + x),
+               lambda x: (x * 2, x + x.detach()), lambda x: (-x, x + x)):
+        with ao.AutogradGraph() as graph:
+            x = ao.tensor(torch.rand(3, dtype=torch.float64))
+            a, b = fn(x)
+            task = Task(graph.tape.snapshot(), [a._node, b._node], None, None, None)
+            hashes.add(task.original.digest())
+    assert len(hashes) == 6

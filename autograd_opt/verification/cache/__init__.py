@@ -1,1 +1,1 @@
-"""Proofs and traces kept in memory and in files, by everything that they read."""
+"""Proofs kept in memory, by everything that they read."""

@@ -59,12 +59,6 @@ def symmetric(one: Template, other: Template, vocabulary: Vocabulary) -> bool:
     """Does the rule of f(x, y) give x what that of f(y, x), the other, gives it, and y likewise?"""
     table: dict[Any, int] = {}
     commutes = commutative(vocabulary)
-    found = []
-    for swapped, template in enumerate((one, other)):
-        numbers: list[Any] = [-1, -2, -4, -3] if swapped else [-1, -2, -3, -4]
-        for head, refs in template.steps:
-            reads = [numbers[r] for r in refs]
-            key = head, *(sorted(reads) if head in commutes and len(reads) == 2 else reads)
-            numbers.append(table.setdefault(key, len(table)))
-        found.append({1 - k if swapped else k: numbers[position] for k, position in template.results})
-    return found[0] == found[1]
+    found = one.numbered((-1, -2, -3, -4), table, commutes)
+    swapped = other.numbered((-1, -2, -4, -3), table, commutes)
+    return found == {1 - k: number for k, number in swapped.items()}

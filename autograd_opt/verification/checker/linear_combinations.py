@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autograd_opt.verification.checker.numbering import commutative
@@ -22,6 +22,16 @@ LOOK = 1 << 14
 """Terms between two looks at the clock."""
 PRIME, MIX = (1 << 61) - 1, 0x9E3779B97F4A7C15
 """Of the images of value numbers; what keys are spread by."""
+
+
+def add(total: Combo, terms: Iterable[tuple[int, Any]], factor: Any = 1) -> None:
+    """Add a multiple of a combination; what cancels goes."""
+    for vn, k in terms:
+        found = total.get(vn, 0) + k * factor
+        if found:
+            total[vn] = found
+        else:
+            total.pop(vn, None)
 
 
 class OutOfBudget(Exception):
@@ -116,12 +126,7 @@ class Sums:
         if type(b) is int:
             b = {b: 1}
         difference = dict(a)
-        for vn, k in b.items():
-            total = difference.get(vn, 0) - k
-            if total:
-                difference[vn] = total
-            else:
-                difference.pop(vn, None)
+        add(difference, b.items(), -1)
         return not difference or (self.image_of(difference) == 0 and self.vanishes(difference))
 
     def vanishes(self, difference: Combo) -> bool:
@@ -153,14 +158,10 @@ class Sums:
             self.work(len(terms))
             if self.spent > self.expansions:
                 raise OutOfBudget("expansions")
-            for term, k in terms:
-                total = difference.get(term, 0) + k * factor
-                if total:
-                    if term not in difference:
-                        self.enqueue(term, sums, later)
-                    difference[term] = total
-                else:
-                    difference.pop(term, None)
+            for term, _ in terms:
+                if term not in difference:
+                    self.enqueue(term, sums, later)
+            add(difference, terms, factor)
         return True
 
     def enqueue(self, vn: int, sums: list[int], later: list[tuple[int, int]]) -> None:

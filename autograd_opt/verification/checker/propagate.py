@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograd_opt.verification.checker.linear_combinations import LOOK, Combo, Sums
+from autograd_opt.verification.checker.linear_combinations import LOOK, Combo, Sums, add
 from autograd_opt.verification.checker.numbering import merged_heads
 from autograd_opt.verification.program.instruction_names import FULL
 from autograd_opt.verification.program.instructions import Program, Vocabulary
@@ -134,12 +134,7 @@ class Simulation(Sums):
                 state = states[where]
                 if type(state) is dict and len(state) > 1 and len(sums[node]) > 1:
                     state = self.name(state, types[original.heads[where]])
-                for vn, k in ((state, 1),) if type(state) is int else state.items():
-                    total = combo.get(vn, 0) + k
-                    if total:
-                        combo[vn] = total
-                    else:
-                        del combo[vn]
+                add(combo, ((state, 1),) if type(state) is int else state.items())
             if combo:
                 claims[position] = combo
         return claims
@@ -151,12 +146,7 @@ class Simulation(Sums):
         if type(b) is dict and len(b) != 1:
             b = self.name(b, type_)
         combo: Combo = {a: 1} if type(a) is int else dict(a)
-        for vn, k in ((b, sign),) if type(b) is int else ((v, sign * c) for v, c in b.items()):
-            total = combo.get(vn, 0) + k
-            if total:
-                combo[vn] = total
-            else:
-                del combo[vn]
+        add(combo, ((b, 1),) if type(b) is int else b.items(), sign)
         return self.name(combo, type_)
 
     def apart(
@@ -196,13 +186,7 @@ class Simulation(Sums):
             return vn if factor == 1 else {vn: factor}
         out: Combo = {}
         self.work(len(places[spread]))
-        for term, k in places[spread].items():
-            places_k = places.copy()
-            places_k[spread] = term
-            vn = self.apply(head, tuple(places_k), linear_in)
-            total = out.get(vn, 0) + k * factor
-            if total:
-                out[vn] = total
-            else:
-                del out[vn]
+        left, right = places[:spread], places[spread + 1 :]
+        terms = [(self.apply(head, (*left, term, *right), linear_in), k) for term, k in places[spread].items()]
+        add(out, terms, factor)
         return out

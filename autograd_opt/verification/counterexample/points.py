@@ -11,12 +11,12 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
 import flint
 import numpy as np
+from flint import fmpq
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.verification.counterexample.intervals import PRECISION, Rational, apart, bounds
@@ -26,13 +26,13 @@ from autograd_opt.verification.result.verdict import Counterexample
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import side_by_side
 
-POOLS: tuple[tuple[Fraction, ...], ...] = (
-    tuple(map(Fraction, (0, 1, -1, 2))),
-    tuple(Fraction(k, 2) for k in (1, 2, 3, 5)),
-    tuple(Fraction(k, 2) for k in (-3, -2, -1, 1, 2, 3, 4)),
-    tuple(Fraction(k, 7) for k in range(-15, 16)),
-    (Fraction(0),),
-    (Fraction(1),),
+POOLS: tuple[tuple[fmpq, ...], ...] = (
+    tuple(map(fmpq, (0, 1, -1, 2))),
+    tuple(fmpq(k, 2) for k in (1, 2, 3, 5)),
+    tuple(fmpq(k, 2) for k in (-3, -2, -1, 1, 2, 3, 4)),
+    tuple(fmpq(k, 7) for k in range(-15, 16)),
+    (fmpq(0),),
+    (fmpq(1),),
 )
 
 TRIES, SHRINK = 24, 12
@@ -77,7 +77,7 @@ def refute(
                     return f"{found[0]} differs elsewhere, with masks as recorded, which may be computed"
                 if found is not None:
 
-                    def again(D: Rational, fixed: dict[str, Fraction], made: dict[str, Any], goal: Any = found[0],
+                    def again(D: Rational, fixed: dict[str, fmpq], made: dict[str, Any], goal: Any = found[0],
                               pool: Any = pool, key: int = seed * 1000 + attempt) -> Any:
                         only = [g for g in goals if g[0] == goal]
                         return evaluate_at(D, original, optimized, only, pool, key, names, nodes, made, fixed)
@@ -116,7 +116,7 @@ def recorded(head: Head, nodes: Any, shape: tuple[int, ...]) -> Any:
         values = tensor.detach().cpu().double().reshape(-1).tolist()
     out = np.empty(shape, dtype=object)
     try:
-        out.reshape(-1)[:] = [Fraction(v) for v in values]
+        out.reshape(-1)[:] = [fmpq(*v.as_integer_ratio()) for v in values]
     except (ValueError, OverflowError):
         raise Outside("a value that is not finite") from None
     return out
@@ -126,10 +126,10 @@ def shrunk(
     again: Callable[..., Any], found: Any, point: dict[str, Any], budget: int, deadline: float
 ) -> tuple[Any, dict[str, Any]]:
     """The same difference where as many tensors as possible are one number all over: 0, else 1."""
-    fixed: dict[str, Fraction] = {}
+    fixed: dict[str, fmpq] = {}
     large = [name for name, value in point.items() if isinstance(value, list) and not name.startswith("seed")]
     for name in large[:SHRINK]:
-        for number in (Fraction(0), Fraction(1)):
+        for number in (fmpq(0), fmpq(1)):
             smaller: dict[str, Any] = {}
             D = Rational(budget, deadline)
             try:
@@ -149,12 +149,12 @@ def evaluate_at(
     original: Program,
     optimized: Program,
     goals: Any,
-    pool: Sequence[Fraction],
+    pool: Sequence[fmpq],
     key: int,
     names: Mapping[int, str],
     nodes: Any,
     point: dict[str, Any],
-    fixed: Mapping[str, Fraction] = MappingProxyType({}),
+    fixed: Mapping[str, fmpq] = MappingProxyType({}),
 ) -> Any:
     """The first element that differs at one random point, or None; `fixed` names what is one number all over."""
     made: dict[Any, Any] = {}
@@ -173,7 +173,7 @@ def evaluate_at(
             if not pool and head.op == "leaf":
                 given = recorded(head, nodes, shape)
             else:
-                given.reshape(-1)[:] = [Fraction(1) if one else rng.choice(pool or POOLS[2]) for _ in range(given.size)]
+                given.reshape(-1)[:] = [fmpq(1) if one else rng.choice(pool or POOLS[2]) for _ in range(given.size)]
             name = (
                 names.get(head.effect - 1, f"%{head.effect - 1}")
                 if head.op == "leaf"
@@ -183,7 +183,7 @@ def evaluate_at(
             )
             if name in fixed:
                 given.fill(fixed[name])
-            point[name] = nested(given)
+            point[name] = np.vectorize(str, otypes=[object])(given).tolist()
         made[head.op, head.effect] = given
         return given
 
@@ -191,18 +191,10 @@ def evaluate_at(
         some = values[1] if values[0] is None else values[0]
         if some is None:
             continue
-        left, right = (np.full(some.shape, Fraction(0)) if v is None else v.astype(object) for v in values)
+        left, right = (np.full(some.shape, fmpq(0), dtype=object) if v is None else v.astype(object) for v in values)
         if left.shape != right.shape:
             continue
         for element in np.ndindex(left.shape):
             if apart(left[element], right[element]):
                 return goal, element, left[element], right[element]
     return None
-
-
-def nested(values: Any) -> Any:
-    return (
-        [nested(v) for v in values]
-        if isinstance(values, np.ndarray) and values.ndim
-        else str(values.item() if isinstance(values, np.ndarray) else values)
-    )

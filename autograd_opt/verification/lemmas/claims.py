@@ -27,6 +27,7 @@ from autograd_opt.verification.semantics.casework import by_cases
 from autograd_opt.verification.semantics.definedness import NONNEGATIVE, NONZERO, Condition, asked_in, undefined
 from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import apply
+from autograd_opt.verification.semantics.evaluate import run as run_steps
 from autograd_opt.verification.semantics.operators import PULLBACKS
 from autograd_opt.verification.semantics.symbols import Symbols, fresh
 
@@ -191,11 +192,7 @@ def gradient(op: str, case: Case, notes: set[str], tracer: Callable[..., Tracer]
         template = trace_rule(vocabulary, OPS[op], head, types, needs, [True] * len(g) if many else None, tracer,
                               KEPT.get(op))
         D.noted = asked
-        for number, refs in template.steps:
-            inner = vocabulary.heads[number]
-            made = apply(D, vocabulary, inner, [env[r] for r in refs], [kinds[r] for r in refs])
-            env.append(made if isinstance(made, tuple) else np.asarray(made))
-            kinds.append(inner.type)
+        run_steps(D, vocabulary, template.steps, env, kinds)
         D.noted = None
         results = dict(template.results)
         if op in PULLBACKS:                      # what programs take its kernel for is the rule's, too

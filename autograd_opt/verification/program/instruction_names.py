@@ -9,26 +9,9 @@ MERGED, SEED, HOOK, PULLBACK, RULE, CONSTANT, FULL = "merged", "seed", "hook", "
 
 
 WORDS = {
-    name: signature_of(signature)
-    for name, signature in {
-        "gt": "x, y",
-        "ge": "x, y",
-        "lt": "x, y",
-        "le": "x, y",
-        "eq": "x, y",
-        "ne": "x, y",
-        "to": "x, dtype=None",
-        "logical_and": "x, y",
-        "logical_or": "x, y",
-        "logical_not": "x",
-        "logical_xor": "x, y",
-        "isnan": "x",
-        "isinf": "x",
-        "isfinite": "x",
-        "clone": "x",
-        "contiguous": "x",
-        "detach": "x",
-    }.items()
+    **dict.fromkeys("gt ge lt le eq ne logical_and logical_or logical_xor".split(), signature_of("x, y")),
+    **dict.fromkeys("logical_not isnan isinf isfinite clone contiguous detach".split(), signature_of("x")),
+    "to": signature_of("x, dtype=None"),
 }
 """Torch functions that rules use and that have no line in the operator table."""
 SAME = {

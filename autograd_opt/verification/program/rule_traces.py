@@ -6,7 +6,7 @@ which operands want a cotangent); the backward sweep is the templates, one after
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +31,15 @@ class Template:
 
     steps: tuple[tuple[int, tuple[int, ...]], ...]
     results: tuple[tuple[int, int], ...]
+
+    def numbered(self, given: Iterable[int], table: dict[Any, int], commutes: Collection[int] = ()) -> dict[int, int]:
+        """Equal numbers for equal computations of each operand's cotangent, from those of what the rule reads."""
+        numbers = list(given)
+        for head, refs in self.steps:
+            reads = [numbers[r] for r in refs]
+            key = head, *(sorted(reads) if head in commutes and len(reads) == 2 else reads)
+            numbers.append(table.setdefault(key, len(table)))
+        return {k: numbers[position] for k, position in self.results}
 
 
 def laid_out(op: Any) -> bool:

@@ -38,13 +38,13 @@ def users_rule(
     wanted = [k for k, need in enumerate(needs) if need]
     if len(wanted) > MOST_OPERANDS:
         raise Untraceable(f"the rule of {op.name} is told which of {len(wanted)} operands are needed")
-    first = (1 if parts is None else len(parts)) + 1 + len(types)
+    given = range(-((1 if parts is None else len(parts)) + 1 + len(types)), 0)
     table: dict[Any, int] = {}
-    whole = numbered(made, first, table)
+    whole = made.numbered(given, table)
     for count in range(1, len(wanted)):
         for some in itertools.combinations(wanted, count):
-            found = numbered(traced(vocabulary, op, head, types, [k in some for k in range(len(needs))], parts),
-                             first, table)
+            other = traced(vocabulary, op, head, types, [k in some for k in range(len(needs))], parts)
+            found = other.numbered(given, table)
             if any(found.get(k) != whole.get(k) for k in some):
                 raise Untraceable(f"the rule of {op.name} gives an operand another cotangent where others are needed")
     return made
@@ -53,14 +53,6 @@ def users_rule(
 def told(rule: Any) -> bool:
     """Is the user's own function told which operands are needed?"""
     return "needs" in inspect.signature(getattr(rule, "__wrapped__", rule)).parameters
-
-
-def numbered(template: Template, first: int, table: dict[Any, int]) -> dict[int, int]:
-    """Equal numbers for equal computations of each operand's cotangent."""
-    numbers = list(range(-first, 0))
-    for head, refs in template.steps:
-        numbers.append(table.setdefault((head, *[numbers[r] for r in refs]), len(table)))
-    return {k: numbers[position] for k, position in template.results}
 
 
 def traced(vocabulary: Vocabulary, op: Any, head: Head, *signature: Any) -> Template:

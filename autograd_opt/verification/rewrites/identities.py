@@ -6,8 +6,6 @@ The one product is exact in IEEE arithmetic, for NaN, infinities, signed zeros a
 
 from __future__ import annotations
 
-import functools
-
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 
@@ -37,9 +35,4 @@ def may_be_operand(vocabulary: Vocabulary, head: Head) -> bool:
 
 def unchanging(vocabulary: Vocabulary) -> frozenset[int]:
     """The numbers of the heads that `may_be_operand`."""
-    return _unchanging(vocabulary, len(vocabulary.heads))
-
-
-@functools.lru_cache(8)
-def _unchanging(vocabulary: Vocabulary, heads: int) -> frozenset[int]:
     return frozenset([k for k, h in enumerate(vocabulary.heads) if may_be_operand(vocabulary, h)])

@@ -76,11 +76,21 @@ def by_formula(
     types: Sequence[int],
 ) -> Array:
     """A fused kernel by its formula in torch's operations, traced."""
-    steps, kinds, last = traced_formula(vocabulary, formula, head, op, types)
+    steps, _, last = traced_formula(vocabulary, formula, head, op, types)
     env = list(args)
-    for number, refs in steps:
-        env.append(apply(D, vocabulary, vocabulary.heads[number], [env[r] for r in refs], [kinds[r] for r in refs]))
+    run(D, vocabulary, steps, env, list(types))
     return env[last]
+
+
+def run(
+    D: Domain, vocabulary: Vocabulary, steps: Iterable[tuple[int, tuple[int, ...]]], values: list[Any], types: list[Any]
+) -> None:
+    """Append the values of steps, and their types, to those that they read."""
+    for number, refs in steps:
+        head = vocabulary.heads[number]
+        made = apply(D, vocabulary, head, [values[r] for r in refs], [types[r] for r in refs])
+        values.append(made if isinstance(made, tuple) else np.asarray(made))
+        types.append(head.type)
 
 
 def traced_formula(
@@ -158,11 +168,12 @@ def side_by_side(
 
 
 def evaluate(
-    D: Domain, program: Program, wanted: Iterable[int], free: Callable[[int, Head, tuple[int, ...]], Any]
+    D: Domain, program: Program, wanted: Iterable[int], free: Callable[[int, Head, tuple[int, ...]], Any],
+    named: Callable[[int, Any], Any] = lambda position, value: value,
 ) -> dict[int, Any]:
     """Values of the instructions at `wanted` and of all that they read.
 
-    `free(position, head, shape)` supplies leaves, seeds and draws.
+    `free(position, head, shape)` supplies leaves, seeds and draws; `named(position, value)` what stands for a value.
     """
     vocabulary = program.vocabulary
     needed = needed_for(program, wanted)
@@ -179,7 +190,7 @@ def evaluate(
         else:
             types = [vocabulary.heads[program.heads[o]].type for o in operands]
             try:
-                values[k] = apply(D, vocabulary, head, [values[o] for o in operands], types)
+                values[k] = named(k, apply(D, vocabulary, head, [values[o] for o in operands], types))
             except (AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError) as error:
                 raise Outside(f"{head.op}, used so: {error}") from error
     return values

@@ -19,7 +19,7 @@ from autograd_opt.errors import ArgumentError
 from autograd_opt.verification.program.instruction_names import MERGED
 from autograd_opt.verification.program.instructions import Malformed, Program
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
-from autograd_opt.verification.semantics.evaluate import apply, evaluate, needed_for
+from autograd_opt.verification.semantics.evaluate import evaluate, needed_for
 from autograd_opt.verification.semantics.spelling import abbreviations, latex, latex_name, leaf_names, symbols_of
 from autograd_opt.verification.semantics.symbols import NeedCase, Symbols
 from autograd_opt.verification.strategies.sympy_engine import free_symbols
@@ -151,21 +151,12 @@ def as_computed(
         if there and vocabulary.heads[program.heads[k]].op != MERGED:
             for o in program.operands[k]:
                 readers[leader_of(program, o)] += 1
-    values: dict[int, Any] = {}
     lines: list[tuple[Any, Any]] = []
-    for k, there in enumerate(needed):
-        if not there:
-            continue
-        head, operands = vocabulary.heads[program.heads[k]], program.operands[k]
-        if head.op == MERGED:
-            values[k] = values[operands[0]]
-            continue
-        if head.op == "leaf" or (head.effect and not head.unread):
-            values[k] = free(k, head, vocabulary.types[head.type].shape or ())
-            continue
-        types = [vocabulary.heads[program.heads[o]].type for o in operands]
-        value = apply(D, vocabulary, head, [values[o] for o in operands], types)
-        values[k] = renamed(value, lines, names) if readers[k] > 1 and not isinstance(value, tuple) else value
+
+    def named(k: int, value: Any) -> Any:
+        return renamed(value, lines, names) if readers[k] > 1 and not isinstance(value, tuple) else value
+
+    values = evaluate(D, program, [position], free, named)
     return lines, np.asarray(values[position], dtype=object)
 
 

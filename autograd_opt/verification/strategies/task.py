@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import operator
+import platform
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import torch
 
 from autograd_opt.graph.node import PINNED
 from autograd_opt.verification.checker import checker
@@ -21,11 +24,11 @@ from autograd_opt.verification.program.linear import CASTS, FOR_ALL_SIZES, JOINT
 from autograd_opt.verification.program.reading import Recorded, convert
 from autograd_opt.verification.result.budget import Budget
 from autograd_opt.verification.result.verdict import Reason, Status, Verdict, Verification, undecided
-from autograd_opt.verification.result.versions import versions
 
 SCOPE = "all sizes with these broadcasts and branches"
 BITWISE = ("kernels are deterministic",)
 """What a proof of equal bits presupposes."""
+VERSIONS = {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy")}
 
 
 def goals_of(leaves: Sequence[int], roots: Sequence[int]) -> list[str]:
@@ -35,7 +38,7 @@ def goals_of(leaves: Sequence[int], roots: Sequence[int]) -> list[str]:
 
 def trust(lemmas: Iterable[str] = ()) -> dict[str, Any]:
     """Versions, and the lemmas that a proof uses: none where bits are equal."""
-    return {**versions(), "lemmas": sorted(set(lemmas))}
+    return {**VERSIONS, "lemmas": sorted(set(lemmas))}
 
 
 def conditions(used: Collection[Head], bitwise: bool = False, rules: Iterable[Any] = ()) -> tuple[str, ...]:
@@ -109,6 +112,13 @@ class Task:
             return self.original.copy()
         return self.differentiator.program(self.leader, self.roots, self.leaves)
 
+    @functools.cached_property
+    def digests(self) -> dict[str, Any]:
+        """The hashes of the graph as written and as optimized."""
+        original = self.recorded.digest(range(len(self.nodes)), self.roots, self.leaves)
+        optimized = self.recorded.digest(self.leader, self.roots, self.leaves) if self.merged else original
+        return {"original": original, "optimized": optimized}
+
     def position(self, node: Any, what: str) -> int:
         found = node if isinstance(node, int) else self.where.get(id(node))
         if found is None or not 0 <= found < len(self.nodes):
@@ -129,8 +139,7 @@ class Task:
             "merged": sum(self.leader[i] != i for i in range(len(self.nodes))),
         }
         common: dict[str, Any] = {
-            "original": (digest := self.original.digest()),
-            "optimized": digest if self.original.same(self.optimized) else self.optimized.digest(),
+            **self.digests,
             "stats": stats,
             "trust": trust(h.op for h in self.used() if h.op in LINEAR),
         }
@@ -249,7 +258,7 @@ class Task:
 
 def listed(values: Any, what: str) -> list[Any]:
     """The members of a sequence; neither text nor a mapping is taken for one."""
-    if not isinstance(values, Iterable) or isinstance(values, (str, Mapping)):
+    if type(values) is not list and (not isinstance(values, Iterable) or isinstance(values, (str, Mapping))):
         raise Malformed(f"{what} is of type {type(values).__name__}, not a sequence")
     return list(values)
 
