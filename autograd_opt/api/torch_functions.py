@@ -1,4 +1,4 @@
-"""torch's own Functions in C, for tests and for `once_differentiable`, inside a context."""
+"""torch's own Function in C that `once_differentiable` uses, inside a context."""
 
 from __future__ import annotations
 
@@ -10,31 +10,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.api.function import CustomFunction
 from autograd_opt.graph import tape as tapes
 
-
-def replace(name: str, make: Callable[..., Any]) -> None:
-    """Let `torch._C._functions.<name>` give this library's function inside a context."""
-    original = getattr(private.functions, name)
-
-    def construct(cls: Any, *args: Any) -> Any:
-        return make(*args) if tapes.get_recording() is not None else original(*args)
-
-    setattr(private.functions, name, type(name, (), {"__new__": construct}))
-
-
-def undefined_grad() -> Callable[..., Any]:
-    """The identity, whose cotangent is None."""
-    class UndefinedGrad(CustomFunction):
-        @staticmethod
-        def forward(ctx: Any, *tensors: Any) -> Any:
-            ctx.set_materialize_grads(False)
-            out = tuple(None if t is None else t.detach() for t in tensors)
-            return out[0] if len(out) == 1 else out
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            return (None,) * len(cotangents)
-
-    return UndefinedGrad.apply
+_delayed_error: Any = private.functions.DelayedError
 
 
 def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
@@ -54,7 +30,13 @@ def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
     return DelayedError.apply
 
 
+class DelayedError:
+    """`torch._C._functions.DelayedError`, which gives this library's function inside a context."""
+
+    def __new__(cls, *args: Any) -> Any:
+        return (delayed_error if tapes.get_recording() is not None else _delayed_error)(*args)
+
+
 def install() -> None:
-    """Put them in place; done once at import."""
-    replace("UndefinedGrad", undefined_grad)
-    replace("DelayedError", delayed_error)
+    """Put it in place; done once at import."""
+    private.functions.DelayedError = DelayedError
