@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from autograd_opt.explaining.advice import Advice, Program, Reached, advise, can_be_named, repeating
@@ -103,7 +103,6 @@ class Findings:
     written_after: int
     """Repeats left out because their result is written afterwards."""
     title: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def repeated(self) -> int:
