@@ -1,4 +1,4 @@
-"""torch's own Function in C that `once_differentiable` uses, inside a context."""
+"""torch's own Functions in C, for its gradcheck and for `once_differentiable`, inside a context."""
 
 from __future__ import annotations
 
@@ -10,33 +10,43 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.api.function import CustomFunction
 from autograd_opt.graph import tape as tapes
 
-_delayed_error: Any = private.functions.DelayedError
+
+def replace(name: str, make: Callable[..., Any]) -> None:
+    """Let `torch._C._functions.<name>` give this library's function inside a context: the identity, and its derivative.
+
+    `make` takes the arguments of torch's, and returns the function `backward`.
+    """
+    original = getattr(private.functions, name)
+
+    def forward(ctx: Any, *tensors: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        out = tuple(None if t is None else t.detach() for t in tensors)
+        return out[0] if len(out) == 1 else out
+
+    def construct(cls: Any, *args: Any) -> Any:
+        if tapes.get_recording() is None:
+            return original(*args)
+        kind: Any = type(name, (CustomFunction,), {
+            "forward": staticmethod(forward), "backward": staticmethod(make(*args))})
+        return kind.apply
+
+    setattr(private.functions, name, type(name, (), {"__new__": construct}))
+
+
+def undefined_grad() -> Callable[..., Any]:
+    """A derivative that gives no cotangent."""
+    return lambda ctx, *cotangents: (None,) * len(cotangents)
 
 
 def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
-    """The identity, whose derivative raises `message`."""
-    text = message.decode() if isinstance(message, bytes) else message
+    """A derivative that raises `message`."""
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        raise errors.GraphError(message.decode() if isinstance(message, bytes) else message)
 
-    class DelayedError(CustomFunction):
-        @staticmethod
-        def forward(ctx: Any, *tensors: Any) -> Any:
-            out = tuple(None if t is None else t.detach() for t in tensors)
-            return out[0] if len(out) == 1 else out
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            raise errors.GraphError(text)
-
-    return DelayedError.apply
-
-
-class DelayedError:
-    """`torch._C._functions.DelayedError`, which gives this library's function inside a context."""
-
-    def __new__(cls, *args: Any) -> Any:
-        return (delayed_error if tapes.get_recording() is not None else _delayed_error)(*args)
+    return backward
 
 
 def install() -> None:
-    """Put it in place; done once at import."""
-    private.functions.DelayedError = DelayedError
+    """Put them in place; done once at import."""
+    replace("UndefinedGrad", undefined_grad)
+    replace("DelayedError", delayed_error)
