@@ -88,7 +88,7 @@ def explain_pair(graph: Any, a: torch.Tensor, b: torch.Tensor) -> PairExplanatio
       attribute keepdim: False and True
     """
     first, second = node_of(graph, a, "first"), node_of(graph, b, "second")
-    leader = leaders_of(graph)
+    leader = merging.run_passes(graph.tape, graph.root_numbers(), graph.pipeline)[1].leader.tolist()
     if second.index < first.index:
         first, second = second, first
     heads = (program_text.line(first), program_text.line(second))
@@ -99,12 +99,6 @@ def explain_pair(graph: Any, a: torch.Tensor, b: torch.Tensor) -> PairExplanatio
         return PairExplanation(True, *heads, (Difference("key", text),))
     trail, differences = descend(first, second, leader)
     return PairExplanation(False, *heads, tuple(differences), tuple(trail))
-
-
-def leaders_of(graph: Any) -> list[int]:
-    """For every record the node that the passes let stand for it."""
-    _, result = merging.run_passes(graph.tape, graph.root_numbers(), graph.pipeline)
-    return [int(i) for i in result.leader]
 
 
 def node_of(graph: Any, t: Any, which: str) -> Any:
