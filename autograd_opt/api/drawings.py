@@ -37,8 +37,9 @@ class Drawings:
         ...     '  n0 -> n1;' in graph.to_dot().splitlines()
         True
         """
-        from autograd_opt.inspection.drawing import to_dot
-        return to_dot(self._readable(), optimized, limit=limit)
+        from autograd_opt.inspection.drawing import dot, pictures
+        from autograd_opt.inspection.snapshot import scene_of
+        return dot.text([pictures.picture_of(scene_of(self._readable()), optimized, limit)])
 
     @named
     def to_mermaid(self, optimized: bool = False, *, limit: int | None = None) -> str:
@@ -63,17 +64,18 @@ class Drawings:
 
         Parameters
         ----------
-        path : the file, written whole or not at all; None returns SVG text.
+        path : the file, written whole or not at all, as which it is returned; None returns SVG text.
         optimized : what the passes leave, instead of the graph as written.
         limit : nodes above which the picture is folded, 1 or more (60).
 
         Raises
         ------
-        ArgumentError : another ending.
+        ArgumentError : another ending, or a limit of none.
+        OutsideGraphError : the graph's context has been left, and the nodes with it.
         UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
         """
-        from autograd_opt.inspection.drawing import draw
-        return draw(self._readable(), path, optimized, limit=limit)
+        from autograd_opt.inspection.drawing import drawn, pictures
+        return drawn(self._readable(), path, lambda scene: [pictures.picture_of(scene, optimized, limit)])
 
     @overload
     def to_html(self, path: None = None, optimized: bool = False) -> str: ...

@@ -18,6 +18,7 @@ from autograd_opt.api.functional import jacobian, recording
 
 Tensor = torch.Tensor
 Values = tuple[Any, ...]
+INPUTS = "the inputs of the function to check are"
 
 
 class GradcheckError(errors.AutogradOptError, RuntimeError):
@@ -32,10 +33,6 @@ def several(values: Any, what: str) -> Values:
         raise errors.ArgumentTypeError(errors.at(
             f"{what} a tensor or a tuple of tensors, not a value of type {type(values).__name__}"))
     return tuple(values)
-
-
-def as_inputs(inputs: Any) -> Values:
-    return several(inputs, "the inputs of the function to check are")
 
 
 def as_outputs(outputs: Any) -> tuple[Tensor, ...]:
@@ -69,7 +66,7 @@ def gradcheck(func: Callable[..., Any], inputs: Any, *, eps: float = 1e-6, atol:
     """
     function_of_tensors("gradcheck", func)
     eps, atol, rtol = real("eps", eps, above=True, infinite=False), real("atol", atol), real("rtol", rtol)
-    values = as_inputs(inputs)
+    values = several(inputs, INPUTS)
     checked = checked_of(values)
     refuse_complex(values[i] for i in checked)
     plain = [detached(x) for x in values]
@@ -106,7 +103,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[
     True
     """
     function_of_tensors("gradgradcheck", func)
-    values = as_inputs(inputs)
+    values = several(inputs, INPUTS)
     checked = checked_of(values)
     with torch.no_grad(), recording(optimize):
         outputs = as_outputs(func(*[detached(x) for x in values]))
@@ -129,7 +126,7 @@ def gradgradcheck(func: Callable[..., Any], inputs: Any, grad_outputs: Sequence[
 
 def checked_of(values: Values) -> list[int]:
     """The places of the inputs that require grad; at least one."""
-    checked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and requires_grad(x)]
+    checked = [i for i, x in enumerate(values) if isinstance(x, Tensor) and x.requires_grad]
     if not checked:
         raise errors.ArgumentError(errors.at(
             "gradcheck expects at least one input tensor to require gradient, but none of them have requires_grad=True."
@@ -144,10 +141,6 @@ def refuse_complex(tensors: Iterable[Tensor]) -> None:
             "gradcheck of complex inputs or outputs is not offered: call torch.autograd.gradcheck inside "
             "`with AutogradGraph(): ...`"
         ))
-
-
-def requires_grad(x: Tensor) -> bool:
-    return bool(x.requires_grad)
 
 
 def too_short(dtype: torch.dtype) -> str:

@@ -14,6 +14,7 @@ from autograd_opt._common.arguments import named, refuse_unknown, whole
 from autograd_opt.api.readable_graph import ReadableGraph
 from autograd_opt.engine import backward as engine
 from autograd_opt.graph import released_history
+from autograd_opt.graph.structure import place_of
 from autograd_opt.optimizer import merging as optimize_
 from autograd_opt.optimizer import plan_cache
 
@@ -102,7 +103,7 @@ class ProvedGraph(ReadableGraph):
         if self.default_passes and self.tape.merges.merging == 0:     # as without proofs: no pass runs
             self._proved_as_written(roots, interior(inputs))
             return False
-        place = plan_cache.place_in_program(roots[0])
+        place = place_of(roots[0], plan_cache.MOST_PLACES)
         if usual and inputs is None and plan_cache.passes_over(place):
             return True
         captured = interior(inputs)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from autograd_opt import errors
+from autograd_opt._common.arguments import whole
 from autograd_opt.abi import torch_private
 from autograd_opt.api import region_results
 from autograd_opt.api.balance import Balance
@@ -45,7 +45,8 @@ class Region:
         own = {name: value for name, value in options.items() if name != "patience"}
         AutogradGraph(**own)                # refuses options that are wrong
         self.settings = (*{**USUAL, **own}.values(), False)
-        patience = checked_patience(options.get("patience", PATIENCE))
+        patience = options.get("patience", PATIENCE)
+        patience = None if patience is None else whole("patience", patience, 1)
         asked_for = own.get("verify") or own.get("anomaly") or own.get("passes") is not None \
             or not own.get("optimize", True)
         self.balance = None if asked_for or patience is None else Balance(patience)
@@ -88,20 +89,6 @@ class Region:
 
 
 torch_private.not_compiled(Region.__call__, NOT_COMPILED)
-
-
-def checked_patience(patience: Any) -> int | None:
-    """The option `patience`.
-
-    Raises
-    ------
-    ArgumentTypeError, ArgumentError : it is neither None nor a positive number.
-    """
-    if patience is not None and (isinstance(patience, bool) or not isinstance(patience, int)):
-        raise errors.ArgumentTypeError(errors.at(f"patience is a number of calls or None, not {patience!r}"))
-    if patience is not None and patience < 1:
-        raise errors.ArgumentError(errors.at(f"patience is at least 1, or None for no end, not {patience}"))
-    return patience
 
 
 def give_back(graph: AutogradGraph) -> None:

@@ -8,16 +8,10 @@ import torch
 
 from autograd_opt.abi import switches
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.original_functions import (
-    BACKWARD,
-    REGISTER_HOOK,
-    REGISTER_POST_ACCUMULATE,
-    RETAIN_GRAD,
-    TENSOR_BACKWARD,
-)
+from autograd_opt.abi.original_functions import BACKWARD, TENSOR_BACKWARD
 from autograd_opt.api.tensor_methods import assign_requires_grad, get_grad_fn, get_is_leaf, get_retains_grad
 from autograd_opt.engine import backward as engine
-from autograd_opt.graph import hooks, references
+from autograd_opt.graph import references
 from autograd_opt.graph.tensor import CustomTensor, tensor
 from autograd_opt.graph.thread_state import get_recording
 from autograd_opt.record import dispatch, inplace
@@ -73,28 +67,6 @@ def backward(self: Any, gradient: Any = None, retain_graph: bool | None = None, 
     engine.backward(self, gradient, retain_graph, create_graph, inputs)
 
 
-def register_hook(self: Any, hook: Any) -> Any:
-    """Call `hook(cotangent)` whenever a run has this tensor's cotangent; it may replace it."""
-    if torch.Tensor.register_hook is not REGISTER_HOOK:
-        return torch.Tensor.register_hook(self, hook)
-    return hooks.register_tensor_hook(self, hook)
-
-
-def register_post_accumulate_grad_hook(self: Any, hook: Any) -> Any:
-    """Call `hook(tensor)` after a run has written this leaf's `.grad`."""
-    if torch.Tensor.register_post_accumulate_grad_hook is not REGISTER_POST_ACCUMULATE:
-        return torch.Tensor.register_post_accumulate_grad_hook(self, hook)
-    return hooks.register_post_accumulate(self, hook)
-
-
-def retain_grad(self: Any) -> None:
-    """Let backward fill `.grad` although this is not a leaf."""
-    if torch.Tensor.retain_grad is not RETAIN_GRAD:
-        torch.Tensor.retain_grad(self)
-        return
-    hooks.retain_grad(self)
-
-
 def part(name: str) -> property:
     """Return the property `real` or `imag`, whose assignment is a write that torch shows to no mode."""
     former: Any = getattr(private.TensorBase, name)
@@ -135,5 +107,4 @@ def install() -> None:
     custom.grad_fn = property(lambda t: get_grad_fn(None, (t,), {}))
     custom.retains_grad = property(lambda t: get_retains_grad(None, (t,), {}))
     custom.__format__, custom.__reduce_ex__ = formatted, reduced
-    for method in (backward, register_hook, register_post_accumulate_grad_hook, retain_grad):
-        setattr(custom, method.__name__, method)
+    custom.backward = backward

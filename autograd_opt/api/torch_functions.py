@@ -1,4 +1,4 @@
-"""torch's own Functions in C, for tests and for `once_differentiable`, inside a context."""
+"""torch's own Functions in C, for its gradcheck and for `once_differentiable`, inside a context."""
 
 from __future__ import annotations
 
@@ -12,46 +12,38 @@ from autograd_opt.graph import thread_state
 
 
 def replace(name: str, make: Callable[..., Any]) -> None:
-    """Let `torch._C._functions.<name>` give this library's function inside a context."""
+    """Let `torch._C._functions.<name>` give this library's function inside a context: the identity, and its derivative.
+
+    `make` takes the arguments of torch's, and returns the function `backward`.
+    """
     original = getattr(private.functions, name)
 
+    def forward(ctx: Any, *tensors: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        out = tuple(None if t is None else t.detach() for t in tensors)
+        return out[0] if len(out) == 1 else out
+
     def construct(cls: Any, *args: Any) -> Any:
-        return make(*args) if thread_state.get_recording() is not None else original(*args)
+        if thread_state.get_recording() is None:
+            return original(*args)
+        kind: Any = type(name, (CustomFunction,), {
+            "forward": staticmethod(forward), "backward": staticmethod(make(*args))})
+        return kind.apply
 
     setattr(private.functions, name, type(name, (), {"__new__": construct}))
 
 
 def undefined_grad() -> Callable[..., Any]:
-    """The identity, whose cotangent is None."""
-    class UndefinedGrad(CustomFunction):
-        @staticmethod
-        def forward(ctx: Any, *tensors: Any) -> Any:
-            ctx.set_materialize_grads(False)
-            out = tuple(None if t is None else t.detach() for t in tensors)
-            return out[0] if len(out) == 1 else out
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            return (None,) * len(cotangents)
-
-    return UndefinedGrad.apply
+    """A derivative that gives no cotangent."""
+    return lambda ctx, *cotangents: (None,) * len(cotangents)
 
 
 def delayed_error(message: str | bytes, outputs: int) -> Callable[..., Any]:
-    """The identity, whose derivative raises `message`."""
-    text = message.decode() if isinstance(message, bytes) else message
+    """A derivative that raises `message`."""
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        raise errors.GraphError(message.decode() if isinstance(message, bytes) else message)
 
-    class DelayedError(CustomFunction):
-        @staticmethod
-        def forward(ctx: Any, *tensors: Any) -> Any:
-            out = tuple(None if t is None else t.detach() for t in tensors)
-            return out[0] if len(out) == 1 else out
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            raise errors.GraphError(text)
-
-    return DelayedError.apply
+    return backward
 
 
 def install() -> None:

@@ -8,6 +8,7 @@ import os
 import platform
 import sys
 import sysconfig
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,35 +21,29 @@ from autograd_opt._common.environment import COMPILED, tested_pythons, tested_to
 from autograd_opt.abi import symbols
 from autograd_opt.abi.switches import OFF, PARTS
 from autograd_opt.cli.main import FAILED
+from autograd_opt.ops.table import OPS
 
 Tensor = torch.Tensor
-UNARY = """
-    abs acos acosh asin asinh atan atanh ceil cos cosh deg2rad digamma erf erfc erfinv exp exp2 expm1 floor frac lgamma
-    log log10 log1p log2 logit nan_to_num neg positive rad2deg reciprocal round rsqrt sigmoid sign sin sinc sinh sqrt
-    square tan tanh trunc relu selu celu clone logsumexp softmax log_softmax cumsum cumprod flip
-""".split()
-LOSSES = "mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss binary_cross_entropy".split()
-ACTIVATIONS = """
-    elu gelu hardsigmoid hardswish hardtanh leaky_relu logsigmoid mish relu6 silu softplus softshrink softsign
-""".split()
-BINARY = """
-    add sub mul div pow atan2 hypot maximum minimum fmax fmin copysign logaddexp logaddexp2 lerp xlogy matmul mm dot
-    outer kron where addcmul addmm bmm cat stack
-""".split()
-PLAIN: dict[str, Callable[..., Any]] = {
-    "sum": lambda x: x.sum(0), "mean": lambda x: x.mean(1, keepdim=True), "prod": lambda x: x.prod(),
-    "var": lambda x: x.var(1), "std": lambda x: x.std(), "amax": lambda x: x.amax(1), "norm": lambda x: x.norm(),
-    "max": lambda x: x.max(1).values,
-    "median": lambda x: x.median(1).values, "sort": lambda x: x.sort(1).values, "clamp": lambda x: x.clamp(0.3, 0.7),
-    "transpose": lambda x: x.t(), "reshape": lambda x: x.reshape(-1), "expand": lambda x: x[None].expand(2, 3, 3),
-    "index": lambda x: x[[0, 2, 0]], "slice": lambda x: x[1:, ::2],
-    "gather": lambda x: x.gather(1, torch.zeros(3, 2, dtype=torch.int64)), "diagonal": lambda x: x.diagonal(),
-    "tril": lambda x: x.tril(), "roll": lambda x: x.roll(1, 0), "repeat": lambda x: x.repeat(2, 1),
-    "pad": lambda x: F.pad(x, (1, 1)), "inv": torch.linalg.inv, "det": torch.linalg.det,
-    "layer_norm": lambda x: F.layer_norm(x, (3,)), "in place": lambda x: x.clone().mul_(2).add_(x),
-    "write through a view": lambda x: written(x.clone()), "dtype": lambda x: x.float().double() * x.dim(),
-    "module": lambda x: torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Sigmoid())(x),
+Call = Callable[[Tensor, Tensor], Any]
+PLAIN: dict[str, Call] = {
+    "sum of an axis": lambda x, y: x.sum(0), "mean of an axis": lambda x, y: x.mean(1, keepdim=True),
+    "norm": lambda x, y: x.norm(), "softmax": lambda x, y: x.softmax(1), "log_softmax": lambda x, y: x.log_softmax(1),
+    "logsumexp": lambda x, y: x.logsumexp(1), "cumsum": lambda x, y: x.cumsum(1), "cumprod": lambda x, y: x.cumprod(1),
+    "sort": lambda x, y: x.sort(1).values, "bounds of clamp": lambda x, y: x.clamp(0.3, 0.7),
+    "reshape": lambda x, y: x.reshape(-1), "expand": lambda x, y: x[None].expand(2, 3, 3),
+    "index": lambda x, y: x[[0, 2, 0]], "slice": lambda x, y: x[1:, ::2],
+    "gather": lambda x, y: x.gather(1, torch.zeros(3, 2, dtype=torch.int64)), "flip": lambda x, y: x.flip(0),
+    "roll": lambda x, y: x.roll(1, 0), "repeat": lambda x, y: x.repeat(2, 1), "pad": lambda x, y: F.pad(x, (1, 1)),
+    "layer_norm": lambda x, y: F.layer_norm(x, (3,)), "in place": lambda x, y: x.clone().mul_(2).add_(x),
+    "binary_cross_entropy": lambda x, y: F.binary_cross_entropy(x, y.detach()),
+    "where": lambda x, y: torch.where(x > y, x, y), "cat": lambda x, y: torch.cat([x, y]),
+    "stack": lambda x, y: torch.stack([x, y]), "bmm": lambda x, y: x[None].bmm(y[None]),
+    "dot": lambda x, y: x[0].dot(y[0]), "outer": lambda x, y: x[0].outer(y[1]), "kron": lambda x, y: torch.kron(x, y),
+    "inv": lambda x, y: torch.linalg.inv(x), "det": lambda x, y: torch.linalg.det(x),
+    "write through a view": lambda x, y: written(x.clone()), "dtype": lambda x, y: x.float().double() * x.dim(),
+    "module": lambda x, y: torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Sigmoid())(x),
 }
+"""Name of what needs more than matrices, or goes by another name in torch, -> a call of it."""
 
 
 def written(t: Tensor) -> Tensor:
@@ -57,47 +52,34 @@ def written(t: Tensor) -> Tensor:
     return t
 
 
-def calls() -> dict[str, Callable[[Tensor, Tensor], Any]]:
+def calls() -> dict[str, Call]:
     """Name of an operator -> a call of it with two square matrices of numbers between 0 and 1."""
-    special: dict[str, Callable[[Tensor, Tensor], Any]] = {
-        "acosh": lambda x, y: torch.acosh(x + 1.5), "lerp": lambda x, y: torch.lerp(x, y, 0.3),
-        "dot": lambda x, y: x[0].dot(y[0]), "outer": lambda x, y: x[0].outer(y[1]),
-        "where": lambda x, y: torch.where(x > y, x, y),
-        "addcmul": lambda x, y: torch.addcmul(x, x, y), "addmm": lambda x, y: torch.addmm(x, x, y),
-        "bmm": lambda x, y: x[None].bmm(y[None]), "cat": lambda x, y: torch.cat([x, y]),
-        "stack": lambda x, y: torch.stack([x, y]),
-        "flip": lambda x, y: x.flip(0),
-        **{name: first(getattr(torch, name), 1)
-           for name in ("logsumexp", "softmax", "log_softmax", "cumsum", "cumprod")},
-    }
-    found: dict[str, Callable[[Tensor, Tensor], Any]] = {}
-    for name in UNARY:
-        found[name] = special.get(name) or first(getattr(torch, name))
-    for name in BINARY:
-        found[name] = special.get(name) or getattr(torch, name)
-    for name in ACTIVATIONS:
-        found[name] = difference(getattr(F, name))
-    for name in LOSSES:
-        found[name] = constant_target(getattr(F, name))
-    return {**found, **{name: first(f) for name, f in PLAIN.items()}}
+    found: dict[str, Call] = {}
+    for name, op in OPS.items():
+        function = getattr(torch, name, None) or getattr(F, name, None)
+        if function is not None:
+            call = of_operands(function, len(op.operands))
+            if computes(call):
+                found[name] = call
+    return {**found, **PLAIN}
 
 
-def first(call: Callable[..., Any], *args: Any) -> Callable[[Tensor, Tensor], Any]:
-    """`call` of the first matrix alone."""
-    return lambda x, y: call(x, *args)
+def of_operands(function: Callable[..., Any], n: int) -> Call:
+    """`function` of so many of the matrices, in turns."""
+    return lambda x, y: function(*((x, y) * n)[:n])
 
 
-def difference(call: Callable[..., Any]) -> Callable[[Tensor, Tensor], Any]:
-    """`call` of the difference of the matrices."""
-    return lambda x, y: call(x - y)
+def computes(call: Call) -> bool:
+    """True if torch itself takes the matrices, and differentiates the result."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            answers(call, torch.enable_grad())
+    except Exception:
+        return False
+    return True
 
 
-def constant_target(call: Callable[..., Any]) -> Callable[[Tensor, Tensor], Any]:
-    """`call` of the first matrix, with the second as a constant."""
-    return lambda x, y: call(x, y.detach())
-
-
-def answers(call: Callable[[Tensor, Tensor], Any], graph: Any) -> list[Tensor]:
+def answers(call: Call, graph: Any) -> list[Tensor]:
     """Value and gradients of a call made twice."""
     generator = torch.Generator().manual_seed(0)
     x, y = ((torch.rand(3, 3, dtype=torch.float64, generator=generator) * 0.8 + 0.1).requires_grad_() for _ in range(2))
@@ -107,10 +89,10 @@ def answers(call: Callable[[Tensor, Tensor], Any], graph: Any) -> list[Tensor]:
         weights = torch.linspace(0.5, 1.5, value.numel(), dtype=torch.float64).reshape(value.shape)
         ((value + again) * weights).sum().backward()
         kept = value.detach().clone()
-    return [kept, *(torch.zeros(()) if t.grad is None else t.grad for t in (x, y))]
+    return [kept.nan_to_num(), *(torch.zeros(()) if t.grad is None else t.grad.nan_to_num() for t in (x, y))]
 
 
-def wrong_operators(operators: dict[str, Callable[[Tensor, Tensor], Any]]) -> dict[str, str]:
+def wrong_operators(operators: dict[str, Call]) -> dict[str, str]:
     """The operators whose value or gradient is not torch's -> what is wrong."""
     wrong: dict[str, str] = {}
     for name, call in operators.items():
@@ -174,7 +156,7 @@ def parts() -> dict[str, str]:
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def doctor(as_json: bool) -> None:
-    """Say what is installed and which accelerations are on, and check about a hundred operators and one proof.
+    """Say what is installed and which accelerations are on, and check more than a hundred operators and one proof.
 
     The text belongs in a bug report.  Exit code 1 when a check fails.
     """

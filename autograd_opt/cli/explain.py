@@ -14,9 +14,6 @@ from autograd_opt._common.files import written_whole
 from autograd_opt.cli.main import Number, cannot_start, console
 from autograd_opt.cli.run_script import PAGE, SETTINGS, options_behind, require_script, run, stdout_to_stderr
 
-OWN_OPTIONS = ("--budget", "--json", "--html")
-"""Options that are easily written behind the script, where they are the script's own."""
-
 
 @click.command(context_settings=SETTINGS)
 @click.option("-m", "as_module", is_flag=True, help="SCRIPT is the name of a module.")
@@ -34,7 +31,7 @@ def explain_command(script: str, arguments: tuple[str, ...], as_module: bool, bu
     memory that sharing would save.  The script's results are the same as without.  The exit
     code is the script's own.
     """
-    options_behind("explain", OWN_OPTIONS, script, arguments)
+    options_behind(script, arguments)
     require_script(script, as_module)
     try:
         environment.load()

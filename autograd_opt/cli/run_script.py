@@ -51,8 +51,10 @@ def require_script(script: str, as_module: bool) -> None:
         raise click.BadParameter(f"there is no file {script}", param_hint="SCRIPT")
 
 
-def options_behind(command: str, own: Sequence[str], script: str, arguments: Sequence[str]) -> None:
-    """Say so where an option of the command stands behind the script."""
+def options_behind(script: str, arguments: Sequence[str]) -> None:
+    """Say so where an option of the command, written out, stands behind the script."""
+    context = click.get_current_context()
+    command, own = context.info_name, {word for param in context.command.params for word in param.opts if len(word) > 2}
     taken = [word for word in arguments if word.partition("=")[0] in own]
     if taken:
         click.echo(f"note: {', '.join(taken)} behind {script} goes to the script; "

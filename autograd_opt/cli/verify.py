@@ -26,9 +26,6 @@ from autograd_opt.record.sites import Numbered
 from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import Budget, Status, Verification, verify
 
-OWN_OPTIONS = ("--json", "--html", "--seconds", "--limit")
-"""Options that are easily written behind the script, where they are the script's own."""
-
 
 @dataclass
 class Found:
@@ -153,7 +150,7 @@ def verify_command(script: str, arguments: tuple[str, ...], as_module: bool, as_
     Each verdict is printed when it is found.  Exit code 0: every one proved, and the script ended well.  1: one
     refuted, undecided or beyond the limit, nothing to verify, or the script itself failed.
     """
-    options_behind("verify", OWN_OPTIONS, script, arguments)
+    options_behind(script, arguments)
     require_script(script, as_module)
 
     def work() -> int:

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -14,8 +13,6 @@ from typing import Any
 import torch
 
 from autograd_opt.abi import interpreter
-from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.torch_private import TorchDispatchMode, pop_mode, push_mode
 
 TICK = 0.02
 """Seconds of processor time between two looks at the budget."""
@@ -36,37 +33,6 @@ def inside_dispatch(frame: FrameType | None, handler: CodeType) -> bool:
 
 
 _asked: list[Any] = []
-
-
-def idle_cost(batches: int = 10, repeats: int = 10) -> float:
-    """Seconds that a dispatch mode costs an operation outside its handler, on a machine at rest."""
-    class Idle(TorchDispatchMode):
-        @classmethod
-        def _should_skip_dynamo(cls) -> bool:
-            return False                 # torch's wrapper would import its compiler
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*args, **(kwargs or {}))
-
-    depth = private.len_torch_dispatch_stack()
-    outer = [pop_mode() for _ in range(depth)]          # a watch around this one is not to see it
-    x = torch.zeros(1)
-
-    def batch() -> float:
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            torch.add(x, x)
-        return (time.perf_counter() - begin) / repeats
-
-    try:
-        batch()
-        bare = min(batch() for _ in range(batches))
-        with Idle():
-            watched = min(batch() for _ in range(batches))
-    finally:
-        for mode in reversed(outer):
-            push_mode(mode)
-    return max(0.0, watched - bare)
 
 
 class Timer:

@@ -15,7 +15,6 @@ from autograd_opt._common import callsite
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 TRUTH = frozenset(code for code, name in enumerate(dis.opname) if "_IF_" in name or name == "TO_BOOL")
 """Instructions that ask a value for its truth: Python may give them the position of another expression."""
 
@@ -41,11 +40,6 @@ class Spot:
         text = f"{short(self.file)}:{self.line}"
         return f"derivative of {text}" if self.backward else text
 
-    @property
-    def installed(self) -> bool:
-        """Is this an installed package's file, not the user's own?"""
-        return "site-packages" in self.file or self.file.startswith(LIBRARY)
-
 
 def short(file: str) -> str:
     """A file name as people write it: relative where it is below the working folder, else its last two parts."""
@@ -62,9 +56,7 @@ def short(file: str) -> str:
 def spot_of(frame: FrameType) -> Spot | None:
     """The spot of a frame, None where it is not the user's."""
     file = frame.f_code.co_filename
-    if file.startswith((TORCH, HERE, "<frozen")) or file == "<string>":
-        return None
-    if file.startswith(LIBRARY) and "site-packages" not in file:
+    if callsite.internal(file) or file.startswith(HERE) or file == "<string>":
         return None
     code, at = frame.f_code, frame.f_lasti
     first, last, *columns = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)

@@ -8,6 +8,7 @@ same order. Repeats are counted at the outermost site that repeats as a whole.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from autograd_opt.explaining.call_sites import Spot
@@ -22,80 +23,53 @@ LONG = 64
 """Operations of an execution beyond which what they computed is not compared across a pause."""
 
 
+@dataclass(eq=False, slots=True)
 class Execution:
     """One time that a site runs."""
 
-    __slots__ = (
-        "activation",
-        "anew",
-        "begin",
-        "child",
-        "closed",
-        "content",
-        "elsewhere",
-        "first",
-        "frees",
-        "gradients",
-        "grads",
-        "impure",
-        "instruction",
-        "into",
-        "key",
-        "latest",
-        "leaf_numbers",
-        "leaves",
-        "makers",
-        "matched",
-        "novel",
-        "operands",
-        "operator",
-        "outcome",
-        "pair",
-        "parent",
-        "places",
-        "row",
-        "run",
-        "site",
-        "values",
-        "written",
-    )
-
-    def __init__(self, site: Site, parent: Execution | None, begin: int) -> None:
-        self.site, self.parent, self.begin = site, parent, begin
-        self.activation: Any = None
-        self.instruction = -1
-        self.child: Any = None
-        self.operator: Any = None        # the first operation's exact key
-        self.key: Any = 0
-        self.content: int | None = 0
-        """Of what its operations computed, for comparison across a pause; of an operation None until it is asked."""
-        self.novel = self.impure = self.closed = self.written = self.gradients = False
-        self.leaves: list[Execution] = []
-        """Operations below it, as long as all of them are repeats."""
-        self.first: Execution | None = None
-        """What it repeats; `latest` is True if its site's latest execution has that value, too."""
-        self.latest = False
-        self.into: Execution | None = None
-        """The execution as a part of which this one was counted."""
-        self.pair: Pair | None = None
-        self.matched: dict[Pair, int] | None = None
-        self.operands: list[tuple[int, Any]] = []
-        """When and by which operation its operands were made, as long as the site may be moved out of a loop."""
-        self.makers: tuple[Execution, ...] = ()
-        self.row: Any = None
-        self.anew: tuple[tuple[int, int], ...] = ()
-        """Loops in whose run it is the first of its site: before each of them the value has to be computed once."""
-        self.elsewhere = False
-        """True if the gradients of its result flow to other leaves than those of what it repeats."""
-        self.places: set[Place] | None = None
-        """Of the first execution with a value, the places that have computed it."""
-        self.run = self.frees = 0        # backward runs begun before its end, all and the freeing ones
-        # of an operation
-        self.values: tuple[int, ...] = ()
-        self.grads: Any = None
-        self.leaf_numbers: tuple[int, ...] = ()
-        self.outcome: Any = None
-
+    site: Site
+    parent: Execution | None
+    begin: int
+    activation: Any = None
+    instruction: int = -1
+    child: Any = None
+    operator: Any = None
+    """The first operation's exact key."""
+    key: Any = 0
+    content: int | None = 0
+    """Of what its operations computed, for comparison across a pause; of an operation None until it is asked."""
+    novel: bool = False
+    impure: bool = False
+    closed: bool = False
+    written: bool = False
+    gradients: bool = False
+    leaves: list[Execution] = field(default_factory=list)
+    """Operations below it, as long as all of them are repeats."""
+    first: Execution | None = None
+    """What it repeats; `latest` is True if its site's latest execution has that value, too."""
+    latest: bool = False
+    into: Execution | None = None
+    """The execution as a part of which this one was counted."""
+    pair: Pair | None = None
+    matched: dict[Pair, int] = field(default_factory=dict)
+    operands: list[tuple[int, Any]] = field(default_factory=list)
+    """When and by which operation its operands were made, as long as the site may be moved out of a loop."""
+    makers: tuple[Execution, ...] = ()
+    row: Any = None
+    anew: tuple[tuple[int, int], ...] = ()
+    """Loops in whose run it is the first of its site: before each of them the value has to be computed once."""
+    elsewhere: bool = False
+    """True if the gradients of its result flow to other leaves than those of what it repeats."""
+    places: set[Place] | None = None
+    """Of the first execution with a value, the places that have computed it."""
+    run: int = 0
+    frees: int = 0
+    """Backward runs begun before its end, all and the freeing ones."""
+    values: tuple[int, ...] = ()
+    """Of an operation: the numbers of its results; what follows is of operations, too."""
+    grads: Any = None
+    leaf_numbers: tuple[int, ...] = ()
+    outcome: Any = None
 
     def computed_at(self) -> set[Place]:
         """The places that have computed the value of which this was the first execution."""
@@ -279,8 +253,6 @@ class Executions:
         pair.across |= e.gradients and first.frees != e.frees
         pair.elsewhere |= e.elsewhere
         pair.anew.update(e.anew)
-        if first.matched is None:
-            first.matched = {}
         if e.written or first.written:
             pair.written += 1
         else:
@@ -363,10 +335,10 @@ class Executions:
             if not at.written:
                 at.written = at.site.written = True
                 pair, first = at.pair, at.first
-                if pair is not None and first is not None and not first.written and first.matched is not None:
+                if pair is not None and first is not None and not first.written:
                     pair.written += 1
                     first.matched[pair] -= 1
-                for pair, n in (at.matched or {}).items():
+                for pair, n in at.matched.items():
                     pair.written += n
             at = at.parent
 

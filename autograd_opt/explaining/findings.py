@@ -9,11 +9,10 @@ from __future__ import annotations
 import linecache
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from autograd_opt.explaining.advice import Advice, Program, Reached, advise, can_be_named, repeating
-from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.ledger import Miss
 from autograd_opt.explaining.sites import DERIVATIVE, EXPRESSION, OPERATION, Pair, Site
 from autograd_opt.explaining.source import makes_leaf
@@ -103,7 +102,6 @@ class Findings:
     written_after: int
     """Repeats left out because their result is written afterwards."""
     title: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
 
     @property
     def repeated(self) -> int:
@@ -240,7 +238,8 @@ def finding(advice: Advice, group: list[Pair]) -> Finding:
             entry[0] += part * count
             entry[1] += part * seconds
             entry[2] += part * size
-    lines = [Line(op, type, str(spot) if spot else "?", source_line(spot), module, round(n), seconds, round(size))
+    lines = [Line(op, type, str(spot) if spot else "?", linecache.getline(spot.file, spot.line).strip() if spot else "",
+                  module, round(n), seconds, round(size))
              for (op, type, spot, module), (n, seconds, size) in merged.items() if round(n)]
     lines.sort(key=lambda line: (-line.seconds, line.source, line.op))
     return Finding(
@@ -249,11 +248,6 @@ def finding(advice: Advice, group: list[Pair]) -> Finding:
         advice.text, advice.action, advice.expressions,
         tuple(f"{s} in {s.function}" for s in advice.site.chain()),
     )
-
-
-def source_line(spot: Spot | None) -> str:
-    """The text of a line, as far as its file can be read."""
-    return linecache.getline(spot.file, spot.line).strip() if spot is not None else ""
 
 
 def near_misses_of(misses: Iterable[Miss]) -> tuple[NearMiss, ...]:

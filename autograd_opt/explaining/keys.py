@@ -102,7 +102,7 @@ class Key:
         numbers, last = [], -1
         exact = iter(number for part, number in zip(self.parts, self.exact, strict=True) if part is None)
         for i, (memory, where, number) in enumerate(zip(self.memories, self.wheres, exact, strict=True)):
-            known = None if memory is None or memory.contents is None else memory.contents.get(where)
+            known = None if memory is None else memory.contents.get(where)
             if known is not None:
                 last = i
             numbers.append(number if known is None else known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 from types import CodeType, FrameType
 from typing import Any
@@ -41,7 +42,7 @@ class Locator:
         self.loops: dict[int, tuple[tuple[int, int], ...]] = {}
         self.spots: dict[Any, Spot] = {}
         self.names: dict[int, tuple[nn.Module, str]] = {}
-        self.derivatives: dict[Spot, Spot] = {}
+        self.derivative_of = functools.cache(functools.partial(dataclasses.replace, backward=True))
         self.traced: dict[int, Activation] = {}
         self.outside: FrameType | None = None
         """The frame that called the watched block's function: it and its callers are of no interest."""
@@ -207,13 +208,6 @@ class Locator:
         if len(sequences) > MOST_SEQUENCES:
             for sequence in list(sequences)[:MOST_SEQUENCES // 4]:
                 del sequences[sequence]
-
-    def derivative_of(self, spot: Spot) -> Spot:
-        """The spot of an expression's derivative."""
-        found = self.derivatives.get(spot)
-        if found is None:
-            found = self.derivatives[spot] = dataclasses.replace(spot, backward=True)
-        return found
 
     def path(self, root: nn.Module, inner: nn.Module) -> str:
         """A module by its name in the outermost: `ViT.blocks.3.attention`."""

@@ -105,11 +105,7 @@ def _start(self: threading.Thread) -> None:
 
 
 def run_watched(run: Callable[[], None], watches: tuple[Any, ...]) -> None:
-    """Run with a mode for each of these watches.
-
-    The flags that `TorchDispatchMode.__enter__` keeps are of the whole process, so they stay with the thread that
-    entered the watch.
-    """
+    """Run with a mode for each of these watches."""
     _followed.watches = watches
     modes = [Beside(w) for w in watches]
     for mode in modes:

@@ -30,42 +30,25 @@ SWEEP = 20_000
 
 
 class Memory(StorageWeakRef):
-    """One storage, held weakly: while this lives, its address is not given to another storage.
+    """One storage, held weakly: while this lives, its address is not given to another storage."""
 
-    The first value in it lies in two fields, others in a table: most storages hold one value.
-    """
-
-    __slots__ = ("birth", "changed", "contents", "locations", "maker", "others", "value", "where", "writer", "writes")
+    __slots__ = ("birth", "changed", "contents", "locations", "maker", "values", "writer", "writes")
 
     def __init__(self, storage: torch.UntypedStorage) -> None:
         super().__init__(storage)
         self.writes = 0
-        self.where = 0
-        self.value = 0
-        self.others: dict[int, int] | None = None
-        self.locations: dict[int, int] | None = None
-        self.contents: dict[int, int] | None = None
+        self.values: dict[int, int] = {}
+        """The numbers of the values in it, by where they lie."""
+        self.locations: dict[int, int] = {}
+        """The numbers of the places themselves, whatever lies there."""
+        self.contents: dict[int, int] = {}
+        """The numbers of equal bytes, for a value of unknown origin."""
         self.birth = -1
         """When an operation was seen to make it, by the count of operations."""
         self.changed = -1
         """When an operation was last seen to write it."""
         self.writer: Any = None          # (operator name, site) of the last write
         self.maker: Any = None           # the operation that made what it holds
-
-    def value_at(self, where: int) -> int:
-        """The number of what lies there; 0 where that is not known."""
-        if self.where == where:
-            return self.value
-        return 0 if self.others is None else self.others.get(where, 0)
-
-    def set_value(self, where: int, value: int) -> None:
-        """What lies there has this number, unless it has one."""
-        if self.where == 0:
-            self.where, self.value = where, value
-        elif self.where != where:
-            if self.others is None:
-                self.others = {}
-            self.others.setdefault(where, value)
 
 
 class Values:
@@ -137,12 +120,11 @@ class Values:
 
     def number(self, t: torch.Tensor, memory: Memory, where: int) -> int:
         """The number of the value of an operand."""
-        value = memory.value_at(where)
-        if value:
+        value = memory.values.get(where)
+        if value is not None:
             return value
-        value = self.fresh()
-        alone = memory.where == 0
-        memory.set_value(where, value)
+        alone = not memory.values
+        value = memory.values[where] = self.fresh()
         if alone and memory.writer is None and memory.maker is None:
             content = content_of(t)
             if content is not None:
@@ -151,12 +133,9 @@ class Values:
 
     def location(self, memory: Memory, where: int) -> int:
         """The number of a place in memory, whatever is written there."""
-        if memory.locations is None:
-            memory.locations = {}
-        found = memory.locations.get(where)
-        if found is None:
-            found = memory.locations[where] = self.fresh()
-        return found
+        if where not in memory.locations:
+            memory.locations[where] = self.fresh()
+        return memory.locations[where]
 
     def give(self, t: torch.Tensor, value: int, maker: Any, clock: int) -> tuple[Memory, int] | None:
         """Output `t` has the value `value`; an alias of what is known keeps its number."""
@@ -167,7 +146,7 @@ class Values:
         if len(self.memories) > before:
             memory.birth = memory.changed = clock
         where = self.where(t)
-        memory.set_value(where, value)
+        memory.values.setdefault(where, value)
         if maker is not None:
             memory.maker = maker
         return memory, where
@@ -181,8 +160,7 @@ class Values:
         """A storage was written: all values in it are gone."""
         memory.changed = clock
         memory.writes += 1
-        memory.where = memory.value = 0
-        memory.others = memory.contents = None
+        memory.values, memory.contents = {}, {}
         memory.writer = writer
 
 

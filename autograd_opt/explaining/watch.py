@@ -13,7 +13,6 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.dispatch_modes import LazyValues
 from autograd_opt.abi.torch_private import pop_mode, push_mode
 from autograd_opt.explaining import purity, threads
-from autograd_opt.explaining.budget import Timer, idle_cost, inside_dispatch
+from autograd_opt.explaining.budget import Timer, inside_dispatch
 from autograd_opt.explaining.executions import Course
 from autograd_opt.explaining.keys import Key
 from autograd_opt.explaining.ledger import Ledger
@@ -34,18 +33,17 @@ if TYPE_CHECKING:
 
 FREE = 0.1
 """Seconds that watching may cost however short the program is: some thousands of operations."""
-COLD = 6.0
-"""An operation of a program costs about this many times more to hand to Python than a small sum in a loop: it has more
-arguments, and Python and the program find the caches emptied. Measured on short scripts: 4 to 16 times."""
+AROUND = 0.25
+"""What handing an operation to Python costs, as a share of what watching it costs from there on: 0.2 to 0.5, measured
+on multiplications of small matrices and on training steps."""
 LEAST = 0.05
 """The program's own share of the time, at least."""
 SAMPLED = 13
 """One operation of so many is timed as to what watching it costs: the clock is dear, and a prime meets every loop."""
 PAUSE = 0.02
 """Seconds without an operation beyond which a program is not at work in torch: it imports, or reads its data."""
-FLAGS = ("old_dispatch_mode_flags", "old_non_infra_dispatch_mode_flags",
-         "old_without_ignore_compile_internals_dispatch_mode_flags")
-"""Where a mode of torch's keeps what was so before it."""
+
+
 def elsewhere(frame: FrameType | None) -> bool:
     """True if the program is importing."""
     while frame is not None:
@@ -81,6 +79,9 @@ class Watch(Ledger, Unwrapped):
 
     Every time is processor time of the thread that runs the operation, which other programs on
     the machine do not lengthen.
+
+    It stands on the stack of modes alone: torch's notes that some mode is entered are for its compilers, which are to
+    take no account of it.
     """
 
     def __init__(self, budget: float = 0.5) -> None:
@@ -93,7 +94,7 @@ class Watch(Ledger, Unwrapped):
         self.windows = 1
         self.partly = False
         """True if some operations were not watched."""
-        self.overhead = self.sampled_seconds = 0.0
+        self.sampled_seconds = 0.0
         self.samples = 0
         self.collected_seconds = 0.0
         """The garbage collector's, where remembering sets it going, and those of taking the mode off and on."""
@@ -107,7 +108,6 @@ class Watch(Ledger, Unwrapped):
     def __enter__(self) -> Watch:
         if self.running:
             raise errors.GraphError(errors.at("this explain() is already open: make another one, ao.explain()"))
-        self.overhead = COLD * idle_cost()
         self.running, self.tired = True, False
         self.locator.outside = sys._getframe(1).f_back
         self._course = self.course()
@@ -117,8 +117,7 @@ class Watch(Ledger, Unwrapped):
         self._work, self._quiet = 0.0, -1.0
         self._first_node = self._node = private.get_sequence_nr()
         self._below = modes()
-        super().__enter__()
-        self._outside = [flags[-1] for flags in self.flags()]
+        push_mode(self)
         self._collects = time.thread_time()
         gc.callbacks.append(self.collecting)
         self._timer = Timer(self.look, HANDLER)
@@ -173,17 +172,6 @@ class Watch(Ledger, Unwrapped):
             self._looking = False
             self.collected_seconds = max(self.collected_seconds, collected + time.thread_time() - begin)
 
-    def flags(self) -> list[deque[bool]]:
-        """What torch remembers of the time before each entering."""
-        return [getattr(self, name) for name in FLAGS]
-
-    def leave(self) -> None:
-        """Take the mode off, also where a guard of torch's thread state has put it back unasked."""
-        for flags, before in zip(self.flags(), self._outside, strict=True):
-            if not flags:
-                flags.append(before)
-        super().__exit__(None, None, None)
-
     def take_off(self) -> None:
         """Take the mode off where it is on, also from below modes that were entered after it and are not left yet."""
         stack = modes()
@@ -191,14 +179,6 @@ class Watch(Ledger, Unwrapped):
         if place is None:
             return
         above = stack[place + 1:]
-        if not above:
-            self.leave()
-            return
-        for flags, before in zip(map(vars(above[0]).get, FLAGS), self.flags(), strict=True):
-            if flags and before:         # what torch is to know again once the mode above is left
-                flags[-1] = before.pop()
-        if isinstance(above[0], Watch):
-            above[0]._outside = self._outside
         for _ in range(len(above) + 1):
             pop_mode()
         for mode in above:
@@ -212,7 +192,7 @@ class Watch(Ledger, Unwrapped):
     def own_seconds(self) -> float:
         """What watching has cost, by the operations that were timed."""
         mean = self.sampled_seconds / self.samples if self.samples else 0.0
-        return self.operations * (mean + self.overhead) + self.collected_seconds
+        return self.operations * mean * (1 + AROUND) + self.collected_seconds
 
     def collecting(self, phase: str, info: Any) -> None:
         """Called by the garbage collector, whose runs are too rare and too long to be sampled."""
@@ -230,7 +210,7 @@ class Watch(Ledger, Unwrapped):
     def switch(self) -> None:
         """Take the mode off where it is on; put it back once the program has earned it."""
         if self.watching():
-            self.leave()
+            pop_mode()
         now = self.now()
         if self.spare(now) > FREE / 2 and self.on_top_of_the_same():
             with LOCK:
@@ -239,7 +219,7 @@ class Watch(Ledger, Unwrapped):
             self.tired = False
             self._window = self._last = now
             self._node = private.get_sequence_nr()
-            super().__enter__()
+            push_mode(self)
 
     def on_top_of_the_same(self) -> bool:
         """Are the modes of now those from which it was entered, watches aside that are off or were left?"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -67,10 +67,7 @@ class PairExplanation:
 
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
-        return {
-            "same": self.same, "first": self.first, "second": self.second, "trail": list(self.trail),
-            "differences": [{"part": d.part, "text": d.text} for d in self.differences],
-        }
+        return asdict(self)
 
 
 def explain_pair(graph: Any, a: torch.Tensor, b: torch.Tensor) -> PairExplanation:
@@ -91,7 +88,7 @@ def explain_pair(graph: Any, a: torch.Tensor, b: torch.Tensor) -> PairExplanatio
       attribute keepdim: False and True
     """
     first, second = node_of(graph, a, "first"), node_of(graph, b, "second")
-    leader = leaders_of(graph)
+    leader = merging.run_passes(graph.tape, graph.root_numbers(), graph.pipeline)[1].leader.tolist()
     if second.index < first.index:
         first, second = second, first
     heads = (program_text.line(first), program_text.line(second))
@@ -102,12 +99,6 @@ def explain_pair(graph: Any, a: torch.Tensor, b: torch.Tensor) -> PairExplanatio
         return PairExplanation(True, *heads, (Difference("key", text),))
     trail, differences = descend(first, second, leader)
     return PairExplanation(False, *heads, tuple(differences), tuple(trail))
-
-
-def leaders_of(graph: Any) -> list[int]:
-    """For every record the node that the passes let stand for it."""
-    _, result = merging.run_passes(graph.tape, graph.root_numbers(), graph.pipeline)
-    return [int(i) for i in result.leader]
 
 
 def node_of(graph: Any, t: Any, which: str) -> Any:
@@ -261,21 +252,28 @@ def bars(node: Any) -> Iterator[Difference]:
 def write_between(x: Any, y: Any) -> str | None:
     """The write that makes `y` out of `x` (or the other way), or None."""
     old, new = (x, y) if x.index <= y.index else (y, x)
-    current, writer = new, None
-    for _ in range(64):
+    writer = None
+    for current in writes_of(new):
         if current is old:
             break
-        if not is_write(current):
-            return None
         writer = current
-        if not current.operands or current.operands[0] is None:
-            return None
-        current = current.operands[0]
-    if writer is None or current is not old:
+    else:
+        return None
+    if writer is None:
         return None
     outside = writer.op.name == "written"
     name = "an operation outside the record" if outside else f"{program_text.operator_text(writer)}_"
     return f"{name}{place(writer)}"
+
+
+def writes_of(node: Any) -> Iterator[Any]:
+    """A node, and those whose values stood in its tensor before, back to the first, 64 writes at most."""
+    for _ in range(64):
+        yield node
+        if not is_write(node) or not node.operands or node.operands[0] is None:
+            return
+        node = node.operands[0]
+    yield node
 
 
 def is_write(node: Any) -> bool:
@@ -343,8 +341,5 @@ def loose_key(node: Any, leader: Sequence[int]) -> Any:
 
 def before_writes(node: Any) -> Any:
     """The node whose value stood in the tensor before it was ever written."""
-    for _ in range(64):
-        if not is_write(node) or not node.operands or node.operands[0] is None:
-            break
-        node = node.operands[0]
-    return node
+    *_, first = writes_of(node)
+    return first

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from autograd_opt.graph import program_text
-from autograd_opt.inspection.snapshot import Item, Scene, scene_of
+from autograd_opt.inspection.snapshot import Scene, scene_of
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,8 @@ def make_report(graph: Any, outputs: Any = None) -> Report:
     scene = scene_of(graph, outputs)
     after = scene.optimized_items()
     from autograd_opt.inspection.difference import near_misses
-    with_rule, opaque = operators(scene.items)
+    with_rule, opaque = (dict(Counter(item.op for item in scene.items if item.kind == kind and item.op != "output"))
+                         for kind in ("operation", "opaque"))
     return Report(
         graph.label, (len(scene.items), len(after)), (scene.edges(scene.items), scene.edges(after)), **counts,
         passes=tuple(PassLine(p.name, p.merged, p.pruned, p.seconds) for p in scene.passes),
@@ -224,12 +225,3 @@ def groups_of(scene: Scene) -> tuple[Group, ...]:
         for item in scene.groups()
     ]
     return tuple(sorted(found, key=lambda g: (-g.bytes, -len(g.nodes), g.nodes)))
-
-
-def operators(items: list[Item]) -> tuple[dict[str, int], dict[str, int]]:
-    """Which operators have a rule here and which calls are opaque, with their counts."""
-    kinds: dict[str, Counter[str]] = {"operation": Counter(), "opaque": Counter()}
-    for item in items:
-        if item.kind in kinds and item.op != "output":
-            kinds[item.kind][item.op] += 1
-    return dict(kinds["operation"]), dict(kinds["opaque"])

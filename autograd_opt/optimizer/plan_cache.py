@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from autograd_opt._common.locks import lasting_lock
-from autograd_opt.graph.structure import Place, place_of, structure_of
+from autograd_opt.graph.structure import Place, structure_of
 from autograd_opt.passes import Optimized, Pipeline
 
 MOST_PLANS = 64
@@ -19,6 +19,8 @@ LOCK = lasting_lock()
 """Held while a table of plans is read or changed."""
 
 MOST_PLACES = 4096
+"""Places in the user's code where a node was recorded whose value is differentiated: each counts the structures not
+known before that runs from there have met in a row."""
 CHANGING = 3
 """So many new structures in a row at one place in a program say that the next will be new, too."""
 KNOWN = 16
@@ -89,14 +91,6 @@ class Plans:
 
 
 PLANS = Plans()
-
-
-def place_in_program(root: Any) -> Place:
-    """Where in the user's code the node was recorded whose value is differentiated.
-
-    It counts the structures not known before that runs from there have met in a row.
-    """
-    return place_of(root, MOST_PLACES)
 
 
 def passes_over(place: Place) -> bool:

@@ -25,6 +25,26 @@ MOST_ULPS = 1
 """How far a result may be from torch's, in units of its last place, for `exact=False`."""
 
 
+SYMBOLS = {
+    "exp": "Exp",
+    "vector_sqrt": "Sqrt",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "tanh": "Tanh",
+    "log": "Ln",
+    "log2": "Log2",
+    "log10": "Log10",
+    "erf": "Erf",
+    "erfc": "Erfc",
+    "erfinv": "ErfInv",
+    "atan": "Atan",
+    "asin": "Asin",
+    "acos": "Acos",
+}
+"""Functions of the vector mathematics library that torch is linked with, by their symbols without `vms` and `vmd`."""
+
+
 def power(x: Any, exponent: Any) -> list[Expression]:
     """The powers that torch computes by products and roots."""
     known: dict[float, Expression] = {
@@ -60,30 +80,8 @@ def binary(**functions: str) -> dict[str, Callable[..., list[Expression]]]:
 
 
 EXPRESSIONS: dict[str, Callable[..., list[Expression]]] = {
-    **unary(
-        "neg",
-        "abs",
-        "sgn",
-        "rsqrt",
-        "reciprocal",
-        "floor",
-        "ceil",
-        "trunc",
-        "exp",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "log",
-        "log2",
-        "log10",
-        "erf",
-        "erfc",
-        "erfinv",
-        "atan",
-        "asin",
-        "acos",
-    ),
+    **unary("neg", "abs", "sgn", "rsqrt", "reciprocal", "floor", "ceil", "trunc"),
+    **unary(*(name for name in SYMBOLS if name != "vector_sqrt")),
     **binary(mul="mul", div="div", eq="eq", ne="ne", lt="lt", le="le", gt="gt", ge="ge"),
     "maximum.default": lambda x, y: [("maximum", x, y)],
     "minimum.default": lambda x, y: [("minimum", x, y)],
@@ -109,11 +107,6 @@ EXPRESSIONS: dict[str, Callable[..., list[Expression]]] = {
         ("addcmul_fused", x, y, z, Value(value)),
     ],
     "addcdiv.default": lambda x, y, z, value=1: [("addcdiv", x, y, z, Value(value))],
-}
-"""Overload of an operator (`name.overload`) -> expressions of its operands, the likeliest first."""
-COMPARISONS = frozenset("eq ne lt le gt ge".split())
-"""Operators whose result is a bool."""
-LOGICAL: dict[str, Callable[..., list[Expression]]] = {
     "logical_not.default": lambda x: [("logical_not", x)],
     "bitwise_not.default": lambda x: [("logical_not", x)],
     "logical_and.default": lambda x, y: [("logical_and", x, y)],
@@ -121,25 +114,9 @@ LOGICAL: dict[str, Callable[..., list[Expression]]] = {
     "logical_or.default": lambda x, y: [("logical_or", x, y)],
     "bitwise_or.Tensor": lambda x, y: [("logical_or", x, y)],
 }
-"""Operators of bools."""
-SYMBOLS = {
-    "exp": "Exp",
-    "vector_sqrt": "Sqrt",
-    "sin": "Sin",
-    "cos": "Cos",
-    "tan": "Tan",
-    "tanh": "Tanh",
-    "log": "Ln",
-    "log2": "Log2",
-    "log10": "Log10",
-    "erf": "Erf",
-    "erfc": "Erfc",
-    "erfinv": "ErfInv",
-    "atan": "Atan",
-    "asin": "Asin",
-    "acos": "Acos",
-}
-"""Functions of the vector mathematics library that torch is linked with, by their symbols without `vms` and `vmd`."""
+"""Overload of an operator (`name.overload`) -> expressions of its operands, the likeliest first."""
+COMPARISONS = frozenset("eq ne lt le gt ge".split())
+"""Operators whose result is a bool."""
 
 
 @functools.cache
@@ -283,8 +260,7 @@ def expression_of(
     stands for the operands.
     """
     name = f"{base_name(function).removesuffix('_')}.{function._overloadname}"
-    table = EXPRESSIONS if name in EXPRESSIONS else LOGICAL
-    make = table.get(name)
+    make = EXPRESSIONS.get(name)
     if make is None:
         return None
     key = (key_of(name, args, kwargs), dtype)

@@ -24,16 +24,8 @@ from autograd_opt.plans.program import FRESH, Instruction, Program, Ref
 from autograd_opt.plans.validation import differences
 
 Tensor = torch.Tensor
-INTO = {
-    "mm.default": "mm",
-    "bmm.default": "bmm",
-    "addmm.default": "addmm",
-    "mv.default": "mv",
-    "cat.default": "cat",
-    "stack.default": "stack",
-    "sum.dim_IntList": "sum",
-}
-"""Operators that can write into given memory -> the function of torch's that does, by `out=`."""
+INTO = frozenset("mm.default bmm.default addmm.default mv.default cat.default stack.default sum.dim_IntList".split())
+"""Operators that can write into given memory, by `out=` of the function of torch's of the same name."""
 
 
 def writes_into(one: Instruction) -> bool:
@@ -138,7 +130,7 @@ class Plan:
             return self.move(number, one, movement)
         given = self.memory(number, one.outs[0]) if writes_into(one) else None
         if given is not None:
-            into = getattr(private.VariableFunctions, INTO[one.name])
+            into = getattr(private.VariableFunctions, base_name(one.function))
             return self.kernel(number, one, one.function, into, {"out": given})
         return self.kernel(number, one, one.function)
 

@@ -36,11 +36,6 @@ class Pullback:
     """For each target the results that lead to it."""
 
 
-def nodes_below(root: Any) -> dict[int, Any]:
-    """The nodes of a graph that a gradient of `root` comes to, by record number."""
-    return runs.Run(None, [root], None, False).below()
-
-
 def pulled_back(results: Sequence[Tensor], watch: Watch) -> Pullback:
     """Watch the backward run of results, inside of the graph that has recorded them; it is seen by nobody else.
 
@@ -53,7 +48,7 @@ def pulled_back(results: Sequence[Tensor], watch: Watch) -> Pullback:
         raise Unrepeatable("it follows gradients inside of no_grad()")
     with private.DisableTorchFunction():
         known = zip(results, boundary.nodes_of(tape, [*results]), strict=True)
-        every = [(t, node, nodes_below(node)) for t, node in known]
+        every = [(t, node, runs.Run(None, [node], None, False).below()) for t, node in known]
         found = [one for one in every if all(n.is_leaf or runs_again(n) for n in one[2].values())]
         leaves = {n.index: (n, t) for n, t in zip(*boundary.boundary(tape)[:2], strict=True)}
     if any(n.op.functions or n.hooks is not None for *_, below in found for n in below.values() if not n.is_leaf):

@@ -368,9 +368,8 @@ def test_a_mode_that_torch_has_put_back_is_left_all_the_same() -> None:
     """A guard of torch's own thread state restores the modes of its beginning."""
     with explain() as e:
         torch.ones(3)
-        for flags in (e.old_dispatch_mode_flags, e.old_non_infra_dispatch_mode_flags,
-                      e.old_without_ignore_compile_internals_dispatch_mode_flags):
-            flags.clear()
+        e.take_off()
+        torch.utils._python_dispatch._push_mode(e)
     assert torch._C._len_torch_dispatch_stack() == 0
     assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 

@@ -51,7 +51,7 @@ def test_what_watching_cost_and_operations_are_no_more_than_the_whole() -> None:
     with (e := explain(budget=1e9)):
         for _ in range(20):
             torch.rand(3).exp()
-        e.overhead = 1.0                                 # as estimated on a machine that others use
+        e.sampled_seconds += 40.0                        # as estimated on a machine that others use
     found = e.report
     assert found.own_seconds > 0
     assert found.own_seconds + found.seconds + found.first_seconds <= found.total_seconds * (1 + 1e-9)

@@ -121,7 +121,7 @@ def test_a_thread_is_watched_while_the_main_one_runs_at_full_speed_and_forgets_w
         first.wait()
         e._timer.stop()
         e.tired = True
-        e.leave()
+        e.take_off()
         y.add_(1)
         written.set()
         t.join()
@@ -238,7 +238,7 @@ def test_it_may_be_left_before_what_was_entered_after_it(kind: str) -> None:
     _ = x.exp()
     first.__exit__(None, None, None)
     assert torch._C._len_torch_dispatch_stack() == 1
-    assert torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+    assert torch.utils._python_dispatch.is_in_torch_dispatch_mode() == (kind == "mode")
     _ = x.exp()
     second.__exit__(None, None, None)
     _ = x.exp()
@@ -254,10 +254,10 @@ def test_a_watch_that_paused_goes_on_after_the_one_around_it_was_left(outer_off:
     outer.__enter__()
     if outer_off:
         outer.tired = True
-        outer.leave()
+        outer.take_off()
     inner.__enter__()
     inner.tired = True
-    inner.leave()
+    inner.take_off()
     outer.__exit__(None, None, None)
     assert torch._C._len_torch_dispatch_stack() == 0
     inner.switch()

@@ -26,29 +26,7 @@ from autograd_opt.record.context import Context
 
 ENDINGS = (".svg", ".png", ".dot", ".mmd")
 
-__all__ = ["ENDINGS", "draw", "draw_comparison", "to_dot", "to_mermaid"]
-
-
-def draw(graph: Any, path: Any = None, optimized: bool = False, *, limit: int | None = None) -> str | Path:
-    """A picture of `graph`.
-
-    Parameters
-    ----------
-    path : where to write, by ending .svg, .png, .dot or .mmd (Mermaid); None returns SVG text.
-    optimized : what the passes leave, instead of the graph as written.
-    limit : fold the graph where it has more nodes than this, 1 or more (60).
-
-    Returns
-    -------
-    The SVG text, or `path` as a `Path`.
-
-    Raises
-    ------
-    ArgumentError : an unknown ending, or a limit of none.
-    OutsideGraphError : the graph's context has been left, and the nodes with it.
-    UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
-    """
-    return _drawn(graph, path, lambda scene: [picture_of(scene, optimized, limit)])
+__all__ = ["draw_comparison", "drawn", "to_mermaid"]
 
 
 @overload
@@ -81,12 +59,7 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
     """
     if not isinstance(graph, Context) and not isinstance(getattr(graph, "scene", None), Scene):
         raise errors.ArgumentTypeError(errors.at(f"expected an AutogradGraph to draw, got {type(graph).__name__}"))
-    return _drawn(getattr(graph, "kept", None) or graph, path, lambda scene: comparison_of(scene, limit))
-
-
-def to_dot(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
-    """The graph in Graphviz's language."""
-    return dot.text([picture_of(scene_of(graph), optimized, limit)])
+    return drawn(getattr(graph, "kept", None) or graph, path, lambda scene: comparison_of(scene, limit))
 
 
 def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None) -> str:
@@ -94,7 +67,8 @@ def to_mermaid(graph: Any, optimized: bool = False, *, limit: int | None = None)
     return mermaid.text(picture_of(scene_of(graph), optimized, limit))
 
 
-def _drawn(graph: Any, path: Any, pictures: Callable[[Scene], list[Picture]]) -> str | Path:
+def drawn(graph: Any, path: Any, pictures: Callable[[Scene], list[Picture]]) -> str | Path:
+    """The pictures made of a graph as SVG text, or in a file whose ending says the format."""
     with progress(nodes_of(graph), 3) as begin:
         begin("reading the graph")
         scene = scene_of(graph)
