@@ -46,11 +46,20 @@ class Group:
 
 @dataclass
 class Division:
-    """The groups of a graph, and of every node the innermost one; -1: in none."""
+    """The groups of a graph, and of every node the innermost one, as written and optimized; -1: in none."""
 
     words: str
     groups: list[Group] = field(default_factory=list)
-    home: list[int] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    optimized: list[int] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+    """The results of a population's trees."""
+    trees: list[int] = field(default_factory=list)
+    """The groups of these trees."""
+    cores: list[int] = field(default_factory=list)
+    """The results without what all trees do alike with them at last, such as the same loss."""
+    shared: list[tuple[int, int]] = field(default_factory=list)
+    """The values of a population that most trees need, and of how many: what saves most first."""
 
     def group(self, name: str, kind: str, parent: int = -1) -> int:
         """A new group's number."""
@@ -79,8 +88,9 @@ def division_of(scene: Scene) -> Division:
         found = population(scene, heads)
         if found is not None:
             return found
-    made = Division(MODULES if followed else LINES, home=[-1] * len(scene.items))
+    made = Division(MODULES if followed else LINES, written=[-1] * len(scene.items))
     nest(made, scene.items, paths_of(scene.items), -1, 0)
+    made.optimized = made.written
     return made
 
 
@@ -143,7 +153,7 @@ def nest(made: Division, items: Sequence[Item], paths: list[tuple[tuple[str, str
 def enter(made: Division, part: list[Item], g: int) -> None:
     """Put nodes directly into a group."""
     for item in part:
-        made.home[item.index] = g
+        made.written[item.index] = g
 
 
 def chunks(entries: list[Entry]) -> list[list[Entry]]:
@@ -209,6 +219,20 @@ def heads_of(scene: Scene) -> list[int]:
     return heads if FEWEST <= len(heads) <= MOST else []
 
 
+def cores_of(items: list[Item], heads: list[int]) -> list[int]:
+    """Where trees differ: below what all of them do alike in the end."""
+    cores = heads
+    while True:
+        found = [items[i] for i in cores]
+        if len({(item.op, len(item.operands), str(item.attributes)) for item in found}) > 1:
+            return cores
+        columns = [c for c in zip(*(item.operands for item in found), strict=True)
+                   if len({None if o is None else items[o].leader for o in c}) > 1]
+        if len(columns) != 1 or any(o is None or not items[o].operands for o in columns[0]):
+            return cores
+        cores = [o for o in columns[0] if o is not None]
+
+
 def needed_by(items: list[Item], heads: list[int], n: int) -> list[int]:
     """For every record which trees need it, a bit for each."""
     masks = [0] * n
@@ -224,45 +248,56 @@ def needed_by(items: list[Item], heads: list[int], n: int) -> list[int]:
 
 
 def population(scene: Scene, heads: list[int]) -> Division | None:
-    """Divide by trees; None where many nodes belong to several, or one has most, as in a single program.
-
-    A node that is merged is where its leader is: in a tree, or among what several trees share.
-    """
+    """Divide by trees; None where many nodes belong to several, or one has most, as in a single program."""
     items, n = scene.items, len(scene.items)
+    optimized = scene.optimized_items()
     written = needed_by(items, heads, n)
-    after = needed_by(scene.optimized_items(), [items[i].leader for i in heads], n)
+    after = needed_by(optimized, [items[i].leader for i in heads], n)
     work = [item.index for item in items if item.kind not in ("leaf", "constant")]
     alone = Counter(written[i] for i in work if written[i].bit_count() == 1)
     if alone.total() < 0.8 * len(work) or max(alone.values()) > len(work) / 4:
         return None
-    made = Division(TREES, home=[-1] * n)
-    trees: list[int] = []
+    made = Division(TREES, written=[-1] * n, optimized=[-1] * n, heads=heads, cores=cores_of(items, heads))
     size = -(-len(heads) // WIDE) if len(heads) > WIDE + FEWEST * 2 else 1
     for k in range(len(heads)):
         if size > 1 and k % size == 0:
             outer = made.group(f"trees {k + 1} to {min(k + size, len(heads))}", "tree")
-        trees.append(made.group(f"tree {k + 1}", "tree", outer if size > 1 else -1))
+        made.trees.append(made.group(f"tree {k + 1}", "tree", outer if size > 1 else -1))
     bands: dict[int, int] = {}
-    parts: dict[int, int] = {}
+    parts: dict[tuple[int, int], int] = {}
     rest = -1
-    for i in work:
-        mask = after[items[i].leader]
-        count = mask.bit_count()
-        if count == 1:
-            made.home[i] = trees[mask.bit_length() - 1]
-        elif count == 0:
-            rest = rest if rest >= 0 else made.group("what is made of the trees", "part")
-            made.home[i] = rest
-        else:
-            band = count.bit_length()
-            if band not in bands:
-                low, high = 1 << (band - 1), min((1 << band) - 1, len(heads))
-                words = f"{low} to {high}" if low < high else f"{low}"
-                bands[band] = made.group(f"shared by {words} trees", "shared")
-            if mask not in parts:
-                parts[mask] = made.group(f"shared by {count} trees", "shared", bands[band])
-            made.home[i] = parts[mask]
+    for home, masks, view in ((made.written, written, items), (made.optimized, after, optimized)):
+        for item in view:
+            mask = masks[item.index]
+            count = mask.bit_count()
+            if item.kind in ("leaf", "constant"):
+                continue
+            if count == 1:
+                home[item.index] = made.trees[mask.bit_length() - 1]
+            elif count == 0:
+                rest = rest if rest >= 0 else made.group("what is made of the trees", "part")
+                home[item.index] = rest
+            else:
+                band = count.bit_length()
+                if band not in bands:
+                    low, high = 1 << (band - 1), min((1 << band) - 1, len(heads))
+                    words = f"{low} to {high}" if low < high else f"{low}"
+                    bands[band] = made.group(f"shared by {words} trees", "shared")
+                if (band, mask) not in parts:
+                    parts[band, mask] = made.group(f"shared by {count} trees", "shared", bands[band])
+                home[item.index] = parts[band, mask]
+    made.shared = most_shared(optimized, after)
     return made
+
+
+def most_shared(items: list[Item], masks: list[int]) -> list[tuple[int, int]]:
+    """Values that several trees need and nothing else does for just these, the largest saving first."""
+    sizes = Counter(masks[item.index] for item in items if item.kind not in ("leaf", "constant"))
+    inner = {o for item in items for o in item.operands if o is not None and masks[o] == masks[item.index]}
+    found = [item.index for item in items if item.kind not in ("leaf", "constant") and item.index not in inner
+             and masks[item.index].bit_count() > 1]
+    found.sort(key=lambda i: (-(masks[i].bit_count() - 1) * sizes[masks[i]], i))
+    return [(i, masks[i].bit_count()) for i in found]
 
 
 # In words ---------------------------------------------------------------------------------

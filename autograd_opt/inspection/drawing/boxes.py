@@ -111,3 +111,34 @@ def hover(scene: Scene, item: Item) -> str:
     if item.pinned:
         lines.append("pinned: a hook or retain_grad sees its own cotangent")
     return "\n".join(lines)
+
+
+INFIX = {"add": "+", "sub": "−", "mul": "·", "div": "/"}
+
+
+def formula(scene: Scene, index: int, names: dict[int, str], longest: int = 60) -> str:
+    """A value as a formula of leaves and of the values in `names`; inner parts are left out after `longest` signs."""
+    left = [longest]
+
+    def text(i: int, inside: bool) -> str:
+        item = scene.items[scene.items[i].leader]
+        if item.index in names and (inside or item.index != scene.items[index].leader):
+            found = names[item.index]
+        elif item.kind in ("leaf", "constant"):
+            found = item.name or f"%{item.index}"
+        elif left[0] <= 0:
+            found = "…"
+        else:
+            left[0] -= len(item.op) + 2
+            operands = OPS[item.op].operands if item.op in OPS else ()
+            parts = [text(o, True) if o is not None else
+                     program_text.value_text(item.attributes.get(operands[k]) if k < len(operands) else None)
+                     for k, o in enumerate(item.operands)]
+            if item.op in INFIX and len(parts) == 2:
+                joined = f" {INFIX[item.op]} ".join(parts)
+                return f"({joined})" if inside else joined
+            return f"{item.op}({', '.join(parts)})"
+        left[0] -= len(found)
+        return found
+
+    return text(index, False)

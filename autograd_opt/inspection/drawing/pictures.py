@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import linecache
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 
 from autograd_opt._common.arguments import whole
 from autograd_opt.graph import program_text
-from autograd_opt.inspection.drawing.boxes import Box, Frame, Picture, box_of
+from autograd_opt.inspection.drawing.boxes import Box, Frame, Picture, box_of, formula
 from autograd_opt.inspection.groups import TREES, Division, division_of, times, told
 from autograd_opt.inspection.snapshot import Item, Scene
 
@@ -20,8 +21,8 @@ FOLDED_READERS = 5
 """The same in a folded picture, whose lines are long."""
 REPEATED = 5
 """A leaf that more nodes read is a tag in each of them; in a folded picture already one that two boxes read."""
+LETTERS = "ABCDEFGHIJKL"
 COLUMNS = 6
-"""Trees of a population side by side."""
 
 
 def picture_of(scene: Scene, optimized: bool, limit: int | None = None) -> Picture:
@@ -49,7 +50,10 @@ def pictures_of(scene: Scene, views: list[tuple[bool, list[Item]]], limit: int |
     limit = LIMIT if limit is None else whole("limit", limit, 1)
     if n <= limit:
         return [of_nodes(scene, items, optimized) for optimized, items in views]
-    fold = Folded(scene, division_of(scene), views[0][1], limit)
+    division = division_of(scene)
+    if division.words == TREES:
+        return [of_trees(scene, division, items, optimized, limit) for optimized, items in views]
+    fold = Folded(scene, division, views[0][1], limit)
     return [fold.picture(items, optimized) for optimized, items in views]
 
 
@@ -102,9 +106,9 @@ class Folded:
         self.inside: dict[int, list[Item]] = defaultdict(list)
         self.parts: dict[int, int] = Counter()
         for item in items:
-            for g in division.around(division.home[item.index]):
+            for g in division.around(division.written[item.index]):
                 self.inside[g].append(item)
-            self.parts[division.home[item.index]] += 1
+            self.parts[division.written[item.index]] += 1
         for g in self.inside:
             self.parts[division.groups[g].parent] += 1
         self.like: dict[int, str] = {}
@@ -141,7 +145,7 @@ class Folded:
 
     def box(self, index: int) -> str:
         """The box in which a node is drawn: its own or that of the outermost closed group."""
-        for g in self.division.around(self.division.home[index]):
+        for g in self.division.around(self.division.written[index]):
             if g not in self.open:
                 return f"b{g}"
         return f"n{index}"
@@ -178,7 +182,7 @@ class Folded:
             if id.startswith("n"):
                 item = part[0]
                 group = numbers.get(item.leader) if item.merged or item.state == "merged" else None
-                box, g = box_of(self.scene, item, group, optimized), self.division.home[item.index]
+                box, g = box_of(self.scene, item, group, optimized), self.division.written[item.index]
             else:
                 g = int(id[1:])
                 box, g = self.block(g, part, optimized), self.division.groups[g].parent
@@ -189,18 +193,7 @@ class Folded:
         drawn = {box.id for box in picture.boxes}
         for frame in picture.frames:
             frame.boxes = [id for id in frame.boxes if id in drawn]
-        if self.division.words == TREES:
-            self.stand_in_rows(picture)
         return picture
-
-    def stand_in_rows(self, picture: Picture) -> None:
-        """Place the closed trees of a population in rows, without lines to what is made of all of them."""
-        trees = [f"b{g}" for g, group in enumerate(self.division.groups) if group.kind == "tree"]
-        picture.hidden += [(a, b) for a, b, _ in picture.edges if a in trees]
-        picture.edges = [edge for edge in picture.edges if edge[0] not in trees]
-        joined = {id for a, b, _ in picture.edges for id in (a, b)}
-        row = [box.id for box in picture.boxes if box.id in trees and box.id not in joined]
-        picture.rows = [row[k:k + COLUMNS] for k in range(0, len(row), COLUMNS)]
 
     def block(self, g: int, part: list[Item], optimized: bool) -> Box:
         """The box of a closed group."""
@@ -223,6 +216,26 @@ def line_title(place: str, part: list[Item]) -> str:
     return f"{place}  {code}".strip()
 
 
+def tree_title(scene: Scene, name: str, core: int, letters: dict[int, str]) -> str:
+    """A tree's number and formula."""
+    return program_text.shorten(f"{name.removeprefix('tree ')}: {formula(scene, core, letters, 50)}", 66)
+
+
+@dataclass
+class Named:
+    """The values of a population that have a letter: node, number of trees, formula."""
+
+    values: list[tuple[int, int, str]]
+    letters: dict[int, str]
+
+
+def named_values(scene: Scene, division: Division) -> Named:
+    """The values that save most, named by letters; formulas of others are written with these."""
+    chosen = division.shared[:len(LETTERS)]
+    letters = {i: LETTERS[k] for k, (i, _) in enumerate(chosen)}
+    return Named([(i, n, formula(scene, i, letters)) for i, n in chosen], letters)
+
+
 def block_of(id: str, title: str, detail: str, part: list[Item], optimized: bool) -> Box:
     """A box for several nodes; it is grey where the passes remove all their work."""
     states = Counter(item.state for item in part if item.kind not in ("leaf", "constant"))
@@ -233,3 +246,57 @@ def block_of(id: str, title: str, detail: str, part: list[Item], optimized: bool
     state = "kept" if optimized or states["kept"] or not states else "merged" if states["merged"] else "pruned"
     return Box(id, title, ", ".join([detail, *gone]), "\n".join(hover), "block", state,
                is_output=any(item.is_output for item in part))
+
+
+def of_trees(scene: Scene, division: Division, items: list[Item], optimized: bool, limit: int) -> Picture:
+    """A population: the values that most trees need on top, the trees below as formulas of these."""
+    picture = Picture(f"{caption(scene, items, optimized)}, folded by tree")
+    if division.cores != division.heads:
+        end = formula(scene, division.heads[0], {scene.items[division.cores[0]].leader: "tree"})
+        picture.caption += f"; a tree's result is {end}"
+    named = named_values(scene, division)
+    letters = named.letters
+    for k, (i, n, text) in enumerate(named.values):
+        once = f"computed once for {n} trees" if optimized else f"written in {n} trees"
+        box = Box(f"n{i}", f"{LETTERS[k]} = {text}", once, f"{text}\n{once}", "operation", group=k)
+        box.tags = tags_of(scene, [i], letters)
+        picture.boxes.append(box)
+    home = division.optimized if optimized else division.written
+    inside: dict[int, list[Item]] = defaultdict(list)
+    for item in items:
+        for g in division.around(home[item.index])[:1]:
+            inside[g].append(item)
+    heads: dict[int, list[int]] = defaultdict(list)
+    for g, i in zip(division.trees, division.cores, strict=True):
+        heads[division.around(g)[0]].append(i)
+    boxes: list[str] = []
+    for g, group in enumerate(division.groups):
+        if group.kind != "tree" or group.parent >= 0:
+            continue
+        part = inside[g]
+        detail = f"{len(part)} node{'s' if len(part) != 1 else ''} of its own" if optimized else f"{len(part)} nodes"
+        box = block_of(f"b{g}", group.name, detail, part, optimized)
+        if len(heads[g]) == 1:
+            box.title = tree_title(scene, group.name, heads[g][0], letters)
+        box.tags = tags_of(scene, heads[g], letters)
+        boxes.append(box.id)
+        picture.boxes.append(box)
+    top = [f"n{i}" for i in letters]
+    picture.rows = [row[k:k + COLUMNS] for row in (top, boxes) for k in range(0, len(row), COLUMNS)]
+    return picture
+
+
+def tags_of(scene: Scene, heads: list[int], letters: dict[int, str]) -> list[tuple[str, int | None]]:
+    """The named shared values that some results need, and how many of these where they are several."""
+    counts: Counter[str] = Counter()
+    for head in heads:
+        stack = [scene.items[head].leader]
+        seen = set(stack)
+        while stack:
+            i = stack.pop()
+            if i in letters and (len(heads) > 1 or i != scene.items[head].leader):
+                counts[letters[i]] += 1
+            below = {scene.items[o].leader for o in scene.items[i].operands if o is not None} - seen
+            seen |= below
+            stack += below
+    return [(f"{a} ×{n}" if n > 1 else a, LETTERS.index(a)) for a, n in sorted(counts.items())]

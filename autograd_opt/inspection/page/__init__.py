@@ -8,6 +8,7 @@ places them, `page.js` draws them.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -16,11 +17,19 @@ from typing import Any
 from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.inspection.drawing import dot, style, to_mermaid
 from autograd_opt.inspection.drawing.boxes import title_of, type_of
-from autograd_opt.inspection.drawing.pictures import LIMIT, Folded, line_title
+from autograd_opt.inspection.drawing.pictures import (
+    LETTERS,
+    LIMIT,
+    Folded,
+    line_title,
+    named_values,
+    tags_of,
+    tree_title,
+)
 from autograd_opt.inspection.formulas import formulas_of
-from autograd_opt.inspection.groups import MODULES, Division, division_of, told
+from autograd_opt.inspection.groups import MODULES, TREES, Division, division_of, told
 from autograd_opt.inspection.progress import nodes_of, progress
-from autograd_opt.inspection.snapshot import Scene, scene_of
+from autograd_opt.inspection.snapshot import Item, Scene, scene_of
 
 
 def to_html(graph: Any, path: Any = None, optimized: bool = False) -> str | Path:
@@ -89,24 +98,40 @@ def page(scene: Scene, rules: dict[str, dict[str, str]], folds: dict[str, Any], 
 
 
 def folding(scene: Scene) -> dict[str, Any]:
-    """The groups, the one that each node is in, and which are open at first."""
+    """The groups, the one that each node is in, which are open at first, and the named values of a population."""
     small = len(scene.items) <= LIMIT
     division = division_of(scene)
     if small and division.words != MODULES:
-        division = Division("", [], [-1] * len(scene.items))
-    fold = Folded(scene, division, scene.items, LIMIT)
+        division = Division("", [], [-1] * len(scene.items), [-1] * len(scene.items))
+    trees = division.words == TREES
+    fold = None if trees else Folded(scene, division, scene.items, LIMIT)
+    named = named_values(scene, division)
+    cores: dict[int, list[int]] = defaultdict(list)
+    for g, core in zip(division.trees, division.cores, strict=True):
+        for around in division.around(g):
+            cores[around].append(core)
+    inside: dict[int, list[Item]] = defaultdict(list)
+    for item in scene.items:
+        for g in division.around(division.written[item.index]):
+            inside[g].append(item)
     groups = []
     for g, group in enumerate(division.groups):
-        title, inside = division.short(g), fold.inside.get(g, [])
-        if group.kind == "line":
-            title = line_title(title, inside)
+        title = division.short(g)
+        if len(cores[g]) == 1:
+            title = tree_title(scene, group.name, cores[g][0], named.letters)
+        elif group.kind == "line":
+            title = line_title(title, inside[g])
         groups.append({
-            "name": group.name, "kind": group.kind, "title": title, "parent": group.parent, "told": told(inside),
-            "like": fold.like.get(g, ""),
+            "name": group.name, "kind": group.kind, "title": title, "parent": group.parent, "told": told(inside[g]),
+            "like": fold.like.get(g, "") if fold else "",
+            "letters": [LETTERS.index(text[0]) for text, _ in tags_of(scene, cores[g], named.letters)],
         })
     return {
-        "groups": groups, "homes": division.home,
-        "open": list(range(len(groups))) if small else sorted(fold.open - {-1}),
+        "groups": groups, "written": division.written, "optimized": division.optimized,
+        "open": [] if fold is None else list(range(len(groups))) if small else sorted(fold.open - {-1}),
+        "shared": [{"node": i, "trees": n, "letter": LETTERS[k], "formula": text,
+                    "letters": [LETTERS.index(t[0]) for t, _ in tags_of(scene, [i], named.letters)]}
+                   for k, (i, n, text) in enumerate(named.values)],
     }
 
 
@@ -147,7 +172,7 @@ On the graph, arrow keys choose the box in that direction, Enter unfolds it.</p>
 <dt>hexagon</dt><dd>pinned by a hook or retain_grad</dd><dt>parallelogram</dt><dd>opaque: torch's own derivative</dd>
 <dt>double outline</dt><dd>output</dd><dt>with a tab</dt><dd>several nodes, folded</dd>
 <dt>grey tag</dt><dd>a leaf, or a value that many boxes read, and this one too; or how many trees are read</dd>
-</dl></template>
+<dt>letter</dt><dd>the value of that colour on top is read</dd></dl></template>
 <script type="application/json" id="data">{data}</script>
 <script>{script}</script>
 </body></html>

@@ -4,9 +4,9 @@ const G = JSON.parse(document.getElementById("data").textContent);
 const $ = id => document.getElementById(id);
 const canvas = $("view"), pen = canvas.getContext("2d");
 const DARK = "#1b1f24", DARKSOFT = "#57606a";     // on a group's fill, which is light in both modes
-let optimized = false;
-const homes = G.homes;
+let optimized = false, homes = G.written;
 const opened = new Set(G.open);
+const letters = new Map(G.shared.map((s, k) => [s.node, k]));
 const present = n => !optimized || n.state === "kept";
 const operands = n => optimized ? n.led : n.operands;
 const leader = i => optimized ? G.nodes[i].leader : i;
@@ -21,7 +21,6 @@ const parents = G.groups.map(g => g.parent);
 const around = g => { const found = []; for (; g >= 0; g = parents[g]) found.unshift(g); return found; };
 const isLeaf = n => n.kind === "leaf" || n.kind === "constant";
 const keyOf = g => "g" + g;
-const grown = key => typeof key === "string" && G.groups[Number(key.slice(1))].kind === "tree";
 
 // The box in which a node is shown: its own number, or that of the outermost folded group around it.
 function boxOf(i) {
@@ -51,6 +50,7 @@ function collect() {
       readers.get(o).add(at.get(n.index));
     }
   }
+  const grown = key => typeof key === "string" && G.groups[Number(key.slice(1))].kind === "tree";
   const repeated = o => isLeaf(G.nodes[o]) && (readers.get(o).size > 1 || at.get(o) !== o && !readers.get(o).has(at.get(o)) ||
     [...readers.get(o)].every(grown));
   const out = new Map();
@@ -59,7 +59,7 @@ function collect() {
     const to = at.get(n.index);
     for (const o of new Set(operands(n))) {
       if (o === null || at.get(o) === to) continue;
-      if (repeated(o)) { tag(boxes.get(to), o, G.nodes[o].name || `%${o}`); continue; }
+      if (repeated(o)) { tag(boxes.get(to), o, G.nodes[o].name || `%${o}`, -1); continue; }
       const from = at.get(o);
       if (!out.has(from)) out.set(from, new Map());
       const ends = out.get(from);
@@ -69,8 +69,10 @@ function collect() {
   }
   for (const [from, ends] of out) for (const [to, values] of ends) {
     if (ends.size > READERS) {
-      if (typeof from === "string") tag(boxes.get(to), boxes.get(from).members[0], G.groups[Number(from.slice(1))].title);
-      else for (const o of values) tag(boxes.get(to), o, `%${o} ${G.nodes[o].title}`);
+      for (const o of values) {
+        const letter = letters.get(o);
+        tag(boxes.get(to), o, letter === undefined ? `%${o} ${G.nodes[o].title}` : G.shared[letter].letter, letter ?? -1);
+      }
       above.push({from, to});
     } else lines.set(`${from}>${to}`, {from, to, count: values.size, points: []});
   }
@@ -78,17 +80,20 @@ function collect() {
   for (const {from, to} of lines.values()) if (grown(from)) trees.set(to, (trees.get(to) || 0) + 1);
   for (const [key, {from, to}] of lines) if (grown(from) && trees.get(to) > TREES) {
     lines.delete(key);
-    tag(boxes.get(to), boxes.get(from).members[0], `${trees.get(to)} trees`);
+    tag(boxes.get(to), boxes.get(from).members[0], `${trees.get(to)} trees`, -1);
   }
   for (const [key, box] of boxes) {
     const node = box.node;
     if (node && isLeaf(node) && readers.has(key) && repeated(key)) boxes.delete(key);
+    const own = node ? letters.get(node.leader) : undefined;
+    if (own !== undefined) tag(box, node.leader, G.shared[own].letter, own);
+    if (box.group >= 0) for (const k of G.groups[box.group].letters) tag(box, G.shared[k].node, G.shared[k].letter, k);
   }
   return [boxes, lines, above.filter(({from, to}) => boxes.has(from) && boxes.has(to))];
 }
 
-function tag(box, node, text) {
-  if (!box.tags.some(t => t.text === text)) box.tags.push({node, text});
+function tag(box, node, text, letter) {
+  if (!box.tags.some(t => t.text === text)) box.tags.push({node, text, letter});
 }
 
 function measure(box) {
@@ -104,7 +109,7 @@ function measure(box) {
   for (const t of box.tags) {
     const w = pen.measureText(t.text).width + 8;
     if (x + w > box.w - 8 && x > 8) { x = 8; y += 16; }
-    if (y >= 48) { box.shownTags.push({x, y, w: 16, text: "…"}); break; }
+    if (y >= 48) { box.shownTags.push({x, y, w: 16, text: "…", letter: -1}); break; }
     box.shownTags.push({...t, x, y, w: Math.min(w, box.w - 16)});
     x += w + 4;
   }
@@ -116,7 +121,9 @@ function place() {
   const [boxes, lines, above] = collect(), graph = new dagre.graphlib.Graph({compound: true});
   graph.setGraph({nodesep: 22, ranksep: GAP, marginx: 20, marginy: 20});
   graph.setDefaultEdgeLabel(() => ({}));
-  const all = boxes, frames = new Map();
+  const shelf = G.shared.map((s, k) => [`s${k}`, {key: `s${k}`, shared: k, group: -1, node: null, members: [], tags: s.letters.map(
+    j => ({node: G.shared[j].node, text: G.shared[j].letter, letter: j})), parent: -1}]);
+  const all = new Map([...shelf, ...boxes]), frames = new Map();
   for (const box of all.values()) {
     measure(box);
     graph.setNode(String(box.key), {width: box.w, height: box.h});
@@ -130,7 +137,7 @@ function place() {
     graph.setEdge(String(from), String(to), {weight: all.get(from).parent === all.get(to).parent && all.get(from).parent >= 0 ? 8 : 1});
   }
   for (const {from, to} of above) graph.setEdge(String(from), String(to), {weight: 0});       // not drawn
-  rows(units(all, [...lines.values(), ...above.filter(({to}) => !grown(to))], frames), graph);    // trees stand in rows
+  rows(units(all, [...lines.values(), ...above], frames), graph);
   dagre.layout(graph);
   for (const box of all.values()) { const p = graph.node(String(box.key)); box.x = p.x; box.y = p.y; }
   const tall = new Map();              // the height of each layer
@@ -179,14 +186,14 @@ function units(all, lines, frames) {
   return found;
 }
 
-// Rows of such boxes: what trees share, and the others, each kind from a new row on.
+// Rows of such boxes: named values, what else trees share, and the others, each kind from a new row on.
 function rows(found, graph) {
-  const kindOf = key => String(key)[0] === "g" && G.groups[Number(key.slice(1))].kind === "shared" ? 0 : 1;
+  const kindOf = key => String(key)[0] === "s" ? 0 : String(key)[0] === "g" && G.groups[Number(key.slice(1))].kind === "shared" ? 1 : 2;
   const order = key => typeof key === "number" ? key : Number(key.slice(1));
   for (const some of found.values()) {
     const columns = Math.max(COLUMNS, Math.ceil(Math.sqrt(some.length / 3)));
     let above = [];
-    for (const kind of [0, 1]) {
+    for (const kind of [0, 1, 2]) {
       const units = some.filter(u => kindOf(u.key) === kind).sort((a, b) => order(a.key) - order(b.key));
       for (let k = 0; k < units.length; k += columns) {
         const row = units.slice(k, k + columns);

@@ -13,11 +13,15 @@ for (const n of G.nodes) for (const o of new Set(n.operands)) if (o !== null) us
 const texts = G.nodes.map(n => `%${n.index} ${n.op} ${n.name} ${n.expression} ${n.type} ${n.source || ""} ${n.module} ${n.kind} ${n.state}`.toLowerCase());
 const held = G.groups.map(() => [[], []]);           // the nodes of each group, as written and optimized
 for (const n of G.nodes) {
-  for (const g of around(homes[n.index])) held[g][0].push(n.index);
-  if (n.state === "kept") for (const g of around(homes[n.index])) held[g][1].push(n.index);
+  for (const g of around(G.written[n.index])) held[g][0].push(n.index);
+  if (n.state === "kept") for (const g of around(G.optimized[n.index])) held[g][1].push(n.index);
 }
 
 function textsOf(box) {
+  if (box.shared !== undefined) {
+    const s = G.shared[box.shared];
+    return [`${s.letter} = ${s.formula}`, optimized ? `computed once for ${s.trees} trees` : `written in ${s.trees} trees`];
+  }
   if (box.group >= 0) {
     const g = G.groups[box.group], n = box.members.length, merged = box.members.filter(i => G.nodes[i].state === "merged").length;
     const like = g.like ? `, like ${g.like}` : "", gone = merged && !optimized ? `, ${merged} merged` : "";
@@ -106,11 +110,13 @@ function line(l, colour, width) {
   pen.fill();
 }
 
+const UNNAMED = "#e6e0d4";      // written several times, where colours stand for letters
 const shade = k => G.palette[k % G.palette.length];
 function colour(b) {
+  if (b.shared !== undefined) return shade(b.shared);
   if (!b.node) return PAPER;
   if (b.node.state === "pruned") return PRUNED;
-  if (b.node.group >= 0) return shade(b.node.group);
+  if (b.node.group >= 0) return letters.has(b.node.leader) ? shade(letters.get(b.node.leader)) : G.shared.length ? UNNAMED : shade(b.node.group);
   return isLeaf(b.node) ? LEAF : PAPER;
 }
 
@@ -129,7 +135,7 @@ function polygon(points) {
 }
 
 function box(b) {
-  const n = b.node, gone = n && n.state === "pruned", ink = gone ? FAINT : INK, fill = colour(b), filled = n && n.group >= 0 && !gone;
+  const n = b.node, gone = n && n.state === "pruned", ink = gone ? FAINT : INK, fill = colour(b), filled = b.shared !== undefined || n && n.group >= 0 && !gone;
   const found = b.members.some(i => hits.has(i));
   pen.strokeStyle = ink;
   pen.lineWidth = n && n.kind === "leaf" ? 2 : 1.2;
@@ -153,9 +159,9 @@ function box(b) {
   pen.fillText(b.detail, b.x, top + 32, b.w - 16);
   for (const t of b.shownTags) {
     const x = b.x - b.w / 2 + t.x, y = top + 38 + t.y;
-    pen.fillStyle = filled ? PAPER : LEAF;
+    pen.fillStyle = t.letter >= 0 ? shade(t.letter) : filled ? PAPER : LEAF;
     pen.fillRect(x, y, t.w, 14);
-    pen.fillStyle = SOFT;
+    pen.fillStyle = t.letter >= 0 ? DARK : SOFT;
     pen.fillText(t.text, x + t.w / 2, y + 11, t.w - 4);
   }
 }
@@ -372,6 +378,7 @@ function choose(key) {
   const side = $("details");
   side.replaceChildren();
   redraw();
+  if (typeof key === "string" && key[0] === "s") { aboutNode(side, G.shared[Number(key.slice(1))].node); return; }
   if (typeof key === "string") { aboutGroup(side, Number(key.slice(1))); return; }
   if (key < 0) { side.append($("legend").content.cloneNode(true)); return; }
   aboutNode(side, key);
@@ -446,6 +453,7 @@ $("fold").onclick = () => level(false);
 if (!G.groups.length) $("unfold").hidden = $("fold").hidden = true;
 function view(which) {
   $("optimized").checked = optimized = which;
+  homes = which ? G.optimized : G.written;
   arrange(chosen);
   if (typeof chosen === "number" && chosen >= 0) choose(leader(chosen)); else choose(chosen);
 }
