@@ -241,7 +241,8 @@ cdef class Decomposed(Route):
         cdef Tape tape
         cdef Py_ssize_t found
         # what Python code does one by one is looked at one by one: only so are its views and versions those of eager mode
-        if tp == NULL or type(func) is not BuiltinFunction and type(func) is not MethodDescriptor or not none_follows(<Tape>tp, args, kwargs, grad_on()):
+        if tp == NULL or not self.replaced and type(func) is not BuiltinFunction and type(func) is not MethodDescriptor \
+                or not none_follows(<Tape>tp, args, kwargs, grad_on()):
             return self.decomposed(func, args, kwargs)
         tape = <Tape>tp
         if not tape.optimize or settled():

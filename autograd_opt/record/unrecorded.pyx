@@ -169,6 +169,16 @@ cpdef bint of_a_leaf(object below) except -1:
     return type(below) is not CustomTensor and ao_needs_grad(below) and ao_is_leaf(below)
 
 
+cdef bint torchs_own(object r) except -1:
+    """Is a result, or each of several, a view of a leaf of torch's own?"""
+    if type(r) is tuple or type(r) is list:
+        for t in r:
+            if not torchs_own(t):
+                return False
+        return len(r) > 0
+    return type(r) is Tensor and ao_is_view(r) and ao_strided(r) and of_a_leaf(ao_get(get_base, r))
+
+
 cdef bint set_apart(object r, object source) except -1:
     """`views.set_apart`; a view that begins at memory of one dtype, with strides, gets its node here.
 
@@ -178,10 +188,10 @@ cdef bint set_apart(object r, object source) except -1:
     cdef Tape tape
     cdef Node node
     cdef dict where
+    if torchs_own(r):
+        return True
     if type(r) is Tensor and ao_is_view(r) and ao_strided(r) and not ao_is_inference(is_inference, r):
         below = ao_get(get_base, r)
-        if of_a_leaf(below):
-            return True
         tape = active_tape()
         if tape is not None and (source is None or not ao_is_view(source)) and ao_strided(below) and ao_dtype(r) is ao_dtype(below) and ao_dtype(r).is_floating_point:
             with private.DisableTorchFunction():
