@@ -93,6 +93,10 @@ def requires_grad_(func: Any, args: Any, kwargs: Any) -> Tensor:
     return call(*args, **kwargs)
 
 
+KEPT_BY_DETACH = {"_leaf_hooks", "_post_hooks", "_retains_grad"}
+"""Attributes of a tensor that `detach_` has made a leaf, whose hooks this library goes on calling."""
+
+
 def change_requires_grad(t: Tensor, value: bool) -> None:
     """Set the flag of a leaf; refuse what torch refuses."""
     node = t.__dict__.get("_node")
@@ -122,7 +126,7 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                     if view_history.leads_nowhere(node):
                         t._made = private.version_of(t)  # type: ignore[attr-defined]       # in graphs to come, too
                     handles.become_leaf(t)
-            if value and "_made_here" not in t.__dict__:
+            if value and "_made_here" not in t.__dict__ and (tape is None or not KEPT_BY_DETACH & t.__dict__.keys()):
                 give_to_torch(t)
             else:
                 t._requires_grad = value
