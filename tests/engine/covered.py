@@ -174,6 +174,13 @@ GAPS = {
         "refused; `torch.vmap` and `is_grads_batched=True` work",
     "TorchScript code that calls `torch.autograd.grad` or `backward`, inside a context":
         "refused",
+    "a `TorchDispatchMode` of the user's inside a context":
+        "it sees `matmul`, `linear` and other operators that torch composes of several whole, not their parts",
+    "a tensor that torch has computed, written inside a context, and views of it, used after the context":
+        "the tensor is refused there, as is each result of a graph that has been left; views from before the context "
+        "have the history of before the write",
+    "a view of a region's intermediate, made under `no_grad` and stored":
+        "`requires_grad` is False unless the intermediate itself is stored or returned; torch returns True",
     "`retain_grad` inside a transform":
         "torch raises an error; here it works",
     "backward from several threads over one graph (`test_python_thread_in_middle`)":
