@@ -18,9 +18,10 @@ NOT_EXACT = {("sigmoid.default", torch.float32)}
 
 
 def arguments(function: Any, name: str) -> tuple[Any, ...]:
-    """A call's arguments, with "float" in the place of each tensor and a number in that of each number."""
+    """A call's arguments, with "float" or "bool" in the place of each tensor and a number in that of each number."""
+    tensor = "bool" if name.startswith(("logical_", "bitwise_")) else "float"
     kinds = [
-        "float" if str(a.type) == "Tensor" else NUMBERS.get(name, 2.0)
+        tensor if str(a.type) == "Tensor" else NUMBERS.get(name, 2.0)
         for a in function._schema.arguments
         if str(a.type) == "Tensor" or not a.has_default_value()
     ]
