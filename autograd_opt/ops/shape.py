@@ -163,10 +163,6 @@ def bind_list(tensors: Any, dim: int = 0) -> tuple[tuple[Any, ...], dict[str, An
 bind_list.__dict__["plan"] = Plan([("tensors", -1, inspect.Parameter.empty), ("dim", "dim", 0)], 2)
 
 
-def bind_stack(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    return tuple(tensors), {}
-
-
 def bind_pad(x: Any, pad: Any, mode: str = "constant", value: Any = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if mode != "constant":
         raise TypeError("only constant padding has a rule")

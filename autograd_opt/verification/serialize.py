@@ -81,10 +81,9 @@ def thaw(raw: dict[str, Any]) -> Recorded:
         head = Head(of_type(op, (str,), "heads"), tuple((str(k), str(t)) for k, t in attributes),
                     numbers([kind], "heads", len(vocabulary.types))[0], of_type(grad, (bool,), "heads"),
                     numbers([effect], "heads")[0])
-        if head in vocabulary._heads:
+        known = len(vocabulary.heads)
+        if vocabulary.head(*head) != known:
             raise ValueError("a head is there twice")
-        vocabulary._heads[head] = len(vocabulary.heads)
-        vocabulary.heads.append(head)
     heads = numbers(raw["nodes"], "nodes", len(vocabulary.heads))
     operands = [places(o, k) for k, o in enumerate(raw["operands"])]
     sources = texts(raw["sources"], "sources")

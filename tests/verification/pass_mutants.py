@@ -18,6 +18,7 @@ import torch.nn.functional as F
 import autograd_opt as ao
 from autograd_opt.optimizer import merging
 from autograd_opt.passes import EFFECT, NOMERGE, PINNED, Pipeline
+from autograd_opt.verification.result.budget import How
 from autograd_opt.verify import Budget, Verification, verify
 
 BUDGET = Budget(seconds=5, sympy_seconds=5)
@@ -124,7 +125,7 @@ def shared_storage() -> Verification:
 
         task = Task(broken.nodes, broken.roots, None, None, None)
         task.optimized.gradients[1] = task.optimized.gradients[0]
-        return task.run(("structural", "linear", "field", "points", "sympy"), BUDGET, "real", (), 0)
+        return task.run(How(("structural", "linear", "field", "points", "sympy"), BUDGET, "real", (), 0))
 
 
 @mutant(48, "what a rule saved was freed before it ran", value=False)

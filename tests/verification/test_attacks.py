@@ -11,6 +11,7 @@ from autograd_opt.errors import ArgumentError, VerificationError
 from autograd_opt.verification.cache import memory_cache
 from autograd_opt.verification.checker.numbering import numbering
 from autograd_opt.verification.program.instruction_names import MERGED, PULLBACK, RULE
+from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import ENGINES, Budget, Reason, Status, verify
 
@@ -70,7 +71,7 @@ def test_a_derivative_with_two_cotangents_is_linear_in_both_together():
         for one, two in ((first, second), (values._node, again._node), (vectors._node, vectors_again._node)):
             leader[nodes.index(two)] = nodes.index(one)
         right = Task(nodes, [loss._node], None, list(leader), None)
-        assert right.run(("linear",), BUDGET, "real", (), 0).status is Status.PROVED
+        assert right.run(How(("linear",), BUDGET, "real", (), 0)).status is Status.PROVED
         p, v = right.optimized, right.vocabulary
         sums = [k for k in range(p.forward, len(p.heads)) if v.heads[p.heads[k]].op == "add"]
         for k in sums:
@@ -78,7 +79,7 @@ def test_a_derivative_with_two_cotangents_is_linear_in_both_together():
             p, v = task.optimized, task.vocabulary
             p.operands[k] = p.operands[k][:1]
             p.heads[k] = v.head(MERGED, (), v.heads[p.heads[k]].type)
-            assert task.run(("linear",), BUDGET, "real", (), 0).status is Status.UNDECIDED
+            assert task.run(How(("linear",), BUDGET, "real", (), 0)).status is Status.UNDECIDED
     assert len(sums) == 3
 
 
@@ -207,7 +208,7 @@ def test_a_rule_that_writes_in_place_is_not_traced(rule):
 def test_two_calls_of_a_rule_that_draws_are_not_one(rule):
     task, _ = twice(OPERATORS[rule])
     assert "draws random numbers" in task.differentiator.unsupported[f"attack_{rule.__name__}"]
-    v = task.run(PROVERS, BUDGET, "real", (), 0)
+    v = task.run(How(PROVERS, BUDGET, "real", (), 0))
     assert v.status is Status.UNDECIDED, v
 
 

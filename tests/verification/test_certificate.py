@@ -25,6 +25,7 @@ from autograd_opt.cli.verify import asked
 from autograd_opt.verification import check_certificate
 from autograd_opt.verification.check_certificate import Derivation, Wrong, sealed
 from autograd_opt.verification.derivation import derivation
+from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import Budget, Status
 from benchmarks.elementwise import chain, sharing
@@ -61,7 +62,7 @@ def checked(most):
             task = Task(**{"leaves": None, "leader": None, "alive": None, **asked(self, roots, inputs)})
             if task.original.digest() not in seen:
                 seen.add(task.original.digest())
-                found = task.run(("structural", "linear"), Budget(), "real", (), 0)
+                found = task.run(How(("structural", "linear"), Budget(), "real", (), 0))
                 if found.status is Status.PROVED:
                     sizes.append(agreed(task))
                 else:
@@ -286,7 +287,7 @@ def test_cotangents_that_hooks_see_among_operations_that_keep_their_operand(seed
                     values.append(rng.choice(KEEPING)(rng.choice(values)))
             loss = sum((v * k).sum() for k, v in enumerate(values[-4:], 1))
             task = Task(graph.tape.snapshot(), [loss.grad_fn], None, None, None)
-            if task.run(("structural", "linear"), Budget(), "real", (), 0).status is Status.PROVED:
+            if task.run(How(("structural", "linear"), Budget(), "real", (), 0)).status is Status.PROVED:
                 proved += 1
                 assert agreed(task)
     assert proved >= 20                             # what is not shown is undecided, never wrong

@@ -21,7 +21,7 @@ import autograd_opt as ao
 from autograd_opt.record.context import forget_places
 from autograd_opt.verification.checker.checker import numbering
 from autograd_opt.verification.counterexample import prime_field
-from autograd_opt.verification.result.budget import ENGINES
+from autograd_opt.verification.result.budget import ENGINES, How
 from autograd_opt.verification.semantics.domain import Domain, Outside
 from autograd_opt.verification.semantics.evaluate import evaluate
 from autograd_opt.verification.strategies.task import Task
@@ -152,7 +152,7 @@ def campaign(count, seed):
             nodes = graph.tape.snapshot()
             wrong = broken(nodes, rng) if k % 4 == 3 else None
             task = Task(nodes, [loss.grad_fn], None, wrong, None)
-            v = task.run(ENGINES, BUDGET, "real", (), k)
+            v = task.run(How(ENGINES, BUDGET, "real", (), k))
             confirm(task, v)
             if wrong is None:
                 assert v.status is Status.PROVED, v

@@ -14,6 +14,7 @@ from test_checker import random_program
 from autograd_opt.verification.counterexample import prime_field
 from autograd_opt.verification.program.instruction_names import MERGED
 from autograd_opt.verification.program.leaders import followed
+from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import Budget, Status
 
@@ -92,7 +93,7 @@ def campaign(programs, edits, seed):
                 differs = prime_field.compare(
                     task.original, task.optimized, goals, seed=rng.randrange(10**6), nodes=nodes
                 ).equal
-                v = task.run(("structural", "linear"), Budget(), "real", (), 0)
+                v = task.run(How(("structural", "linear"), Budget(), "real", (), 0))
                 if differs is False:
                     harmful += 1
                     wrong += v.status is Status.PROVED
@@ -129,7 +130,7 @@ def merges(programs, edits, seed):
                 task = Task(nodes, [loss.grad_fn], None, leader, None)
                 found = prime_field.compare(task.original, task.optimized, goals_of(task), seed=rng.randrange(10**6),
                                       nodes=nodes)
-                v = task.run(("structural", "linear", "rewrite", "sympy"), budget, "real", (), 0)
+                v = task.run(How(("structural", "linear", "rewrite", "sympy"), budget, "real", (), 0))
                 if found.equal is False:
                     harmful += 1
                     wrong += v.status is Status.PROVED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mutants
 import pytest
 
-from autograd_opt.verification.result.budget import ENGINES
+from autograd_opt.verification.result.budget import ENGINES, How
 from autograd_opt.verify import Budget, Status
 
 NUMBERS = [m.number for m in mutants.MUTANTS]
@@ -18,7 +18,7 @@ def _closed():
 
 
 def verdict_of(m):
-    return m.make().run(ENGINES, Budget(seconds=5, sympy_seconds=3), "real", (), 0)
+    return m.make().run(How(ENGINES, Budget(seconds=5, sympy_seconds=3), "real", (), 0))
 
 
 def test_all_44_are_here():
@@ -44,5 +44,5 @@ def test_the_culprit_is_the_merged_node_with_its_line(m):
 @pytest.mark.parametrize("exact", ["real", "bitwise"])
 @pytest.mark.parametrize("m", mutants.MUTANTS[::5], ids=lambda m: f"{m.number}")
 def test_without_refuters_the_checker_alone_rejects(m, exact):
-    v = m.make().run(("structural", "linear"), Budget(), exact, (), 0)
+    v = m.make().run(How(("structural", "linear"), Budget(), exact, (), 0))
     assert v.status is Status.UNDECIDED

@@ -188,10 +188,7 @@ def evaluate_at(
         return given
 
     for goal, *values in side_by_side(D, original, optimized, goals, free):
-        some = values[1] if values[0] is None else values[0]
-        if some is None:
-            continue
-        left, right = (np.full(some.shape, fmpq(0), dtype=object) if v is None else v.astype(object) for v in values)
+        left, right = (v.astype(object) for v in values)
         if left.shape != right.shape:
             continue
         for element in np.ndindex(left.shape):

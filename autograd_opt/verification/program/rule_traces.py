@@ -71,15 +71,14 @@ def arguments(
     """What a rule is called with, by its argument codes."""
     vocabulary = tracer.vocabulary
 
-    def metadata(k: int) -> tuple[Any, Any]:
-        t = types[k]
+    def metadata(t: int | None) -> tuple[Any, Any]:
         if t is None:
             return (), None
         shape, dtype, _, _ = vocabulary.types[t]
         return torch.Size(shape or ()), getattr(torch, dtype) if dtype else None
 
     args = [g]
-    shape, dtype, _, parts_of_type = vocabulary.types[head.type]
+    parts_of_type = vocabulary.types[head.type].parts
     for code in vjp.codes:
         if code in (EXTRA, RESULTS) and kept is not None:
             args.append(kept() if code == EXTRA else kept()[-len(parts_of_type):])
@@ -87,40 +86,28 @@ def arguments(
         if code in PRIVATE:
             raise Untraceable(f"the rule of {op.name} is private")
         if code >= TURNED:
-            args.append(tracer.turned and len(metadata(code - TURNED)[0]) == 2)
+            args.append(tracer.turned and len(metadata(types[code - TURNED])[0]) == 2)
         elif code >= 128:
-            args.append(metadata(code - 128)[1])
+            args.append(metadata(types[code - 128])[1])
         elif code >= 64:
-            args.append(metadata(code - 64)[0])
+            args.append(metadata(types[code - 64])[0])
         elif code >= 16:
             args.append(operand(code - 16))
         elif code == 1:
             args.append(ans())
         elif code == 2:
-            args.append(
-                torch.Size(shape or ())
-                if not parts_of_type
-                else tuple(
-                    None
-                    if p is None
-                    else (
-                        torch.Size(vocabulary.types[p].shape or ()),
-                        getattr(torch, vocabulary.types[p].dtype),
-                        torch.device("meta"),
-                    )
-                    for p in parts_of_type
-                )
-            )
+            parts = tuple([None if p is None else (*metadata(p), torch.device("meta")) for p in parts_of_type])
+            args.append(parts or metadata(head.type)[0])
         elif code == 3:
             args.append(tuple(needs))
         elif code == 4:
-            args.append([metadata(k)[0] for k in range(len(types))])
+            args.append([metadata(t)[0] for t in types])
         elif code == 5:
             args.append([operand(k) for k in range(len(types))])
         elif code == 10:
             args.append([None if k == 0 else operand(k) for k in range(len(types))])
         elif code == 6:
-            args.append(getattr(torch, dtype))
+            args.append(getattr(torch, vocabulary.types[head.type].dtype))
         else:
             raise Untraceable(f"argument code {code}")
     values = head.values() if vjp.attributes else {}
@@ -229,15 +216,10 @@ def trace_rule(
             raise Untraceable("the rule reads several outputs at once")
         return above.value(head.type, first)
 
-    if parts is None:
-
-        def g() -> Any:
+    def g() -> Any:
+        if parts is None:
             return above.value(head.type, 0)
-    else:
-
-        def g() -> Any:
-            kinds = vocabulary.types[head.type].parts
-            return Parts([above.value(kinds[k], k) if there else None for k, there in enumerate(parts)])
+        return Parts([above.value(result.parts[k], k) if there else None for k, there in enumerate(parts)])
 
     def extra() -> Any:
         assert kept is not None

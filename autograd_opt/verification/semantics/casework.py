@@ -19,15 +19,18 @@ def by_cases(run: Any, notes: set[str]) -> str:
     done = 0
     while pending:
         cases = pending.pop()
-        if cases and cases[-1][1] == 0 and not solvable(cases):
+        try:
+            domain = Symbols(cases)
+        except Outside:
+            if not cases or cases[-1][1] != 0:
+                raise
             notes.add(str(cases[-1][0]))
             continue
         try:
-            domain = Symbols(cases)
             wrong = run(domain)
             notes.update(map(str, domain.generic))
         except NeedCase as need:
-            if not consistent(cases, need.difference):
+            if any(need.difference == d for d, _ in cases):
                 raise Outside(f"the sign of {need.difference}") from need
             pending += [(*cases, (need.difference, s)) for s in need.signs]
             continue
@@ -37,15 +40,3 @@ def by_cases(run: Any, notes: set[str]) -> str:
         if done + len(pending) > MAX_CASES:
             raise Outside("too many cases")
     return ""
-
-
-def solvable(cases: Any) -> bool:
-    try:
-        Symbols(cases)
-    except Outside:
-        return False
-    return True
-
-
-def consistent(cases: Any, difference: Any) -> bool:
-    return all(difference != d for d, _ in cases)

@@ -159,12 +159,19 @@ def side_by_side(
     D: Domain, original: Program, optimized: Program, goals: Iterable[tuple[str, int | None, int | None]],
     free: Callable[[int, Head, tuple[int, ...]], Any],
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Each goal, (name, position in the original, in the optimized program), with its two values; None is zero."""
+    """Each goal, (name, position in the original, in the optimized program), with its two values.
+
+    No position is zero; a goal that is so on both sides is left out.
+    """
     goals = list(goals)
     a = evaluate(D, original, [x for _, x, _ in goals if x is not None], free)
     b = evaluate(D, optimized, [y for _, _, y in goals if y is not None], free)
     for name, x, y in goals:
-        yield name, None if x is None else np.asarray(a[x]), None if y is None else np.asarray(b[y])
+        left, right = (None if k is None else np.asarray(side[k]) for side, k in ((a, x), (b, y)))
+        some = right if left is None else left
+        if some is not None:
+            zero = D.array(0, some.shape)
+            yield name, zero if left is None else left, zero if right is None else right
 
 
 def evaluate(

@@ -30,6 +30,7 @@ from autograd_opt.verification.semantics.indexed_sums import (
     opened,
     variable,
 )
+from autograd_opt.verification.semantics.numeric_ops import axes_of
 
 Dim = tuple[Any, ...]
 Shape = tuple[Dim, ...]
@@ -154,12 +155,6 @@ def seen(x: Sized, place: Place) -> Entry:
 
 def pointwise(op: Callable[..., Entry], *xs: Sized) -> Sized:
     return Sized(broadcast(*[x.shape for x in xs]), lambda place: op(*[seen(x, place) for x in xs]))
-
-
-def axes_of(dim: Any, n: int) -> tuple[int, ...]:
-    if dim is None or dim == ():
-        return tuple(range(n))
-    return tuple([d % n for d in ((dim,) if isinstance(dim, int) else dim)])
 
 
 def reduced(x: Sized, dim: Any = None, keepdim: bool = False, dtype: Any = None, average: bool = False) -> Sized:

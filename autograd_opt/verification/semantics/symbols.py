@@ -104,9 +104,7 @@ class Symbols(Domain):
         return e
 
     def scalar(self, value: Any) -> Any:
-        if isinstance(value, (bool, np.bool_)):
-            return sympy.Integer(int(value))
-        if isinstance(value, (int, np.integer)):
+        if isinstance(value, (int, np.bool_, np.integer)):
             return sympy.Integer(int(value))
         if isinstance(value, Fraction):
             return sympy.Rational(value.numerator, value.denominator)
@@ -231,14 +229,11 @@ def below_an_exponential(e: Any) -> tuple[int, Any] | None:
     return (1 if a > 0 else -1), power.args[0] - sympy.log(-b / a)
 
 
-def fresh(prefix: str, shape: tuple[int, ...], positive: bool = False, negative: bool = False,
-          **assumptions: Any) -> Any:
+def fresh(prefix: str, shape: tuple[int, ...], positive: bool = False, negative: bool = False) -> Any:
     """An array of real symbols named prefix0, prefix1, ..."""
     out = np.empty(shape, dtype=object)
     kind = {"positive": True} if positive else {"negative": True} if negative else {"real": True}
-    out.reshape(-1)[:] = [
-        sympy.Symbol(f"{prefix}{k}" if out.size > 1 else prefix, **kind, **assumptions) for k in range(out.size)
-    ]
+    out.reshape(-1)[:] = [sympy.Symbol(f"{prefix}{k}" if out.size > 1 else prefix, **kind) for k in range(out.size)]
     return out
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from autograd_opt.verification.checker import checker
-from autograd_opt.verification.result.budget import Budget
+from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Counterexample, Reason, Status, Verdict, Verification, undecided
 from autograd_opt.verification.rewrites.rewrites import Rewrite
 from autograd_opt.verification.rewrites.rewrites import check as check_rewrites
@@ -18,16 +18,7 @@ MERGES = 64
 """Merges without a certificate that are tried, at most."""
 
 
-def search(
-    task: Task,
-    engines: tuple[str, ...],
-    budget: Budget,
-    assume: tuple[str, ...],
-    seed: int,
-    outcome: Any,
-    common: dict[str, Any],
-    exact: str,
-) -> Verification:
+def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any]) -> Verification:
     """No proof: look for a counterexample, then for evidence, then ask sympy.
 
     Only structure shows that bits are equal: where that is asked, no engine that proves over the reals is.
@@ -35,18 +26,13 @@ def search(
     from autograd_opt.verification.counterexample import points, prime_field
     from autograd_opt.verification.strategies import sympy_engine
 
+    engines, budget, exact, assume, seed = how
     common["stats"]["searched"] = True  # values were looked at: integers, where the graph has some
     evidence: list[str] = []
     if exact == "bitwise":
         engines = tuple([e for e in engines if e in ("field", "points")])
     goals = [k for k, ok in enumerate(outcome.equal) if not ok]
-    pairs = list(
-        zip(
-            [*task.original.gradients, *task.original.values],
-            [*task.optimized.gradients, *task.optimized.values],
-            strict=True,
-        )
-    )
+    pairs = checker.goals(task.original, task.optimized)
     wanted = [(task.goals[k], *pairs[k]) for k in goals]
     reason, message = Reason.UNDERIVED, "no derivation was found"
     if outcome.budget:
@@ -87,7 +73,7 @@ def search(
         evidence.append(f"points: {found}")
     if "rewrite" in engines and not outcome.budget:
         merges = [Rewrite(i, task.leader[i]) for i, _ in outcome.failed if task.leader[i] != i][:MERGES]
-        local = rewritten(task, merges, budget, assume, outcome, common) if merges else None
+        local = rewritten(task, merges, how, outcome, common) if merges else None
         if local is not None and (local.status is Status.PROVED or local.reason is Reason.CONDITION):
             return local
         if local is not None:
@@ -127,17 +113,13 @@ def search(
 
 
 def rewritten(
-    task: Task,
-    rewrites: Sequence[Rewrite],
-    budget: Budget,
-    assume: tuple[str, ...],
-    outcome: Any,
-    common: dict[str, Any],
+    task: Task, rewrites: Sequence[Rewrite], how: How, outcome: checker.Outcome, common: dict[str, Any]
 ) -> Verification | None:
     """Three stages: merges of equal operations, the rewrites one by one, merges of what those leave.
 
     None where one of them is not shown.
     """
+    budget = how.budget
     merged = [to if outcome.numbers[i] == outcome.numbers[to] else i for i, to in enumerate(task.leader)]
     checked = check_rewrites(
         task.recorded, rewrites, merged, task.leaves, budget.sympy_seconds, budget.sympy_operations
@@ -150,7 +132,7 @@ def rewritten(
     deadline = time.monotonic() + budget.seconds
     if not all(all(checker.check(*s, expansions=budget.expansions, deadline=deadline).equal) for s in stages):
         return None if not checked.late else undecided(Reason.TIMEOUT, checked.late, **common)
-    missing = [c for c in checked.conditions if c not in assume]
+    missing = [c for c in checked.conditions if c not in how.assume]
     if missing:
         return undecided(Reason.CONDITION, "; ".join(missing), **common)
     return Verification(

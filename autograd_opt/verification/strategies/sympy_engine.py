@@ -70,15 +70,7 @@ def differ(
     def run(D: Symbols) -> str:
         D.budget, D.named = limit, False
         for name, left, right in side_by_side(D, original, optimized, goals, free_symbols()):
-            some = left if left is not None else right
-            if some is None:
-                continue
-            zero = np.full(some.shape, sympy.Integer(0), dtype=object)
-            for p, q in zip(
-                (zero if left is None else left).reshape(-1),
-                (zero if right is None else right).reshape(-1),
-                strict=True,
-            ):
+            for p, q in zip(left.reshape(-1), right.reshape(-1), strict=True):
                 if not is_zero(D.settled(p - q)):
                     return name
         return ""

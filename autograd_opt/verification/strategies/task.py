@@ -22,7 +22,7 @@ from autograd_opt.verification.program.kernels import KERNELS
 from autograd_opt.verification.program.leaders import followed, resolve
 from autograd_opt.verification.program.linear import CASTS, FOR_ALL_SIZES, JOINTLY, LINEAR, TRUSTED, is_kernel
 from autograd_opt.verification.program.reading import Recorded, convert
-from autograd_opt.verification.result.budget import Budget
+from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Reason, Status, Verdict, Verification, undecided
 
 SCOPE = "all sizes with these broadcasts and branches"
@@ -130,9 +130,7 @@ class Task:
         """The names of what is compared."""
         return goals_of(self.leaves, self.roots)
 
-    def run(
-        self, engines: tuple[str, ...], budget: Budget, exact: str, assume: tuple[str, ...], seed: int
-    ) -> Verification:
+    def run(self, how: How) -> Verification:
         """Ask the engines in order until one decides."""
         stats: dict[str, Any] = {
             "nodes": len(self.nodes),
@@ -152,10 +150,10 @@ class Task:
         wrong = self.effects()
         if wrong is not None:
             return undecided(*wrong, **common)
-        outcome = checker.check(self.original, self.optimized, self.leader, expansions=budget.expansions,
-                                deadline=time.monotonic() + budget.seconds)
+        outcome = checker.check(self.original, self.optimized, self.leader, expansions=how.budget.expansions,
+                                deadline=time.monotonic() + how.budget.seconds)
         stats.update(outcome.stats)
-        proved = outcome.bitwise if "linear" not in engines or exact == "bitwise" else outcome.equal
+        proved = outcome.bitwise if "linear" not in how.engines or how.exact == "bitwise" else outcome.equal
         goals = tuple(
             Verdict(goal, Status.PROVED, "bitwise" if bits else "real")
             if ok
@@ -180,11 +178,11 @@ class Task:
             )
         culprit = self.describe(outcome.failed)
         common |= {"goals": goals, "culprit": culprit}
-        if exact == "bitwise" and all(outcome.equal):
+        if how.exact == "bitwise" and all(outcome.equal):
             return undecided(Reason.ONLY_REAL, "equal over the reals; sums are taken in another order", **common)
         from autograd_opt.verification.strategies.search import search
 
-        return search(self, engines, budget, assume, seed, outcome, common, exact)
+        return search(self, how, outcome, common)
 
     def names(self) -> dict[int, str]:
         """How counterexamples call the leaves."""

@@ -148,7 +148,7 @@ def asked(task: Callable[[], Task], how: How) -> Verification:
     """The answer about a task; whatever goes wrong in making it or in an engine is one too."""
     start = time.perf_counter()
     try:
-        found = task().run(*how)
+        found = task().run(how)
     except Malformed as error:
         return undecided(Reason.RELEASED if isinstance(error, Released) else Reason.MALFORMED, str(error))
     except Exception as error:  # an engine that fails must never look like a proof, nor hide its failure
