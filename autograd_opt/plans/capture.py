@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.dispatch_modes import LazyValues, ThreadedMode
 from autograd_opt.graph import tape as tapes
+from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
 
 Tensor = torch.Tensor
@@ -152,6 +153,12 @@ class Kernels(ThreadedMode):
     def original(self, t: Tensor) -> Tensor:
         """The tensor that a kernel was given, of which it keeps the shape."""
         return self.originals[id(t)][1] if id(t) in self.originals else t
+
+    def forget(self, but: set[int]) -> None:
+        """Hold no recorded tensor, except those of these ids."""
+        self.originals = {
+            k: (now, t) for k, (now, t) in self.originals.items() if type(t) is not CustomTensor or id(t) in but
+        }
 
 
 class Reads(TorchFunctionMode):

@@ -142,7 +142,6 @@ class Recorded:
     def __init__(self, function: Callable[..., Any], before: Before) -> None:
         self.function, self.before = function, before
         self.watch = Watch()
-        self.returned: Any = None
         self.results: list[Any] = []
         self.structure: Any = None
         self.pullback = Pullback()
@@ -154,7 +153,6 @@ class Recorded:
         runs = torch_histories.went_on.runs
         with self.watch:
             result = self.function(*args, **kwargs)
-        self.returned = result
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
         self.gradients = [(t.grad, s) for t, s in self.before.followed if id(t) in self.before.ends]
@@ -163,9 +161,22 @@ class Recorded:
                 raise Unrepeatable("a gradient goes on in the history of an operand")
             self.before.followed_alike()
             self.differentiate()
+            self.before.unchanged()
+            results.check(result, self.before.arguments, self.before.kept)
         except Unrepeatable as error:
             self.watch.kernels.reason = self.watch.reason or str(error)
+        self.let_go()
         return result
+
+    def let_go(self) -> None:
+        """Hold nothing that the function has made: the region would take it for kept by somebody else."""
+        known = self.before.sources
+        with private.DisableTorchFunction():
+            looks = {id(t): t.detach() for t in self.results if isinstance(t, Tensor) and id(t) not in known}
+        self.results = [looks.get(id(t), t) for t in self.results]
+        self.gradients = [(looks.get(id(g), g), source) for g, source in self.gradients]
+        self.pullback.results = [looks[id(t)] for t in self.pullback.results]
+        self.watch.kernels.forget({*known, *map(id, self.pullback.seeds)})
 
     def differentiate(self) -> None:
         """Watch the backward run from the results whose history is still there."""
@@ -197,7 +208,6 @@ class Repetition:
         if watch.reason:
             raise Unrepeatable(watch.reason)
         before.unchanged()
-        results.check(recorded.returned, before.arguments, before.kept)
         self.structure = recorded.structure
         self.constants = [None if isinstance(x, Tensor) else x for x in recorded.results]
         self.lock = threading.Lock()
