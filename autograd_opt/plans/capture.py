@@ -22,6 +22,7 @@ from autograd_opt.abi.dispatch_modes import LazyValues, ThreadedMode
 from autograd_opt.graph import tape as tapes
 from autograd_opt.graph.tensor import CustomTensor
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
+from autograd_opt.plans.placeholders import counts, depends_on_elements, expected, of_torch
 
 Tensor = torch.Tensor
 READS = frozenset(
@@ -112,13 +113,16 @@ class Kernels(ThreadedMode):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
             with LazyValues():
                 return function(*args, **kwargs)
-        if composite(function) and not looks_at_values(function):
+        if of_torch(function) and composite(function) and not looks_at_values(function):
             with self, LazyValues():
                 return private.call_composite(function, tuple(args), kwargs)
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
+        told = None if of_torch(function) else expected(function, args, kwargs)
         with LazyValues():
             result = function(*args, **kwargs)
         name = base_name(function)
+        if not of_torch(function) and depends_on_elements(result, told):
+            self.reason = self.reason or f"{name} looks at values, or nobody can tell"
         if looks_at_values(function) or (
             isinstance(result, (bool, int, float, complex)) and name not in SHAPES_ALONE
         ):
@@ -176,7 +180,14 @@ class Reads(TorchFunctionMode):
             self.kernels.begun.append(args[0])
         if function is private.set_grad_enabled and args[0] and tapes.get_active() is None:
             self.kernels.reason = self.kernels.reason or "it follows gradients inside of no_grad()"
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if not counts(function, args, kwargs):
+            return function(*args, **kwargs)
+        told = expected(function, args, kwargs)
+        result = function(*args, **kwargs)
+        if depends_on_elements(result, told):
+            self.kernels.reason = self.kernels.reason or f"{name} looks at values, or nobody can tell"
+        return result
 
 
 SEEDING = frozenset(
