@@ -6,6 +6,7 @@ buffer), the gradient of one of these, or a constant that the call has made.  A 
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import weakref
@@ -34,6 +35,7 @@ from autograd_opt.plans.pullback import Pullback, pulled_back
 from autograd_opt.plans.state import Reached
 
 Tensor = torch.Tensor
+GRAD: Any = torch.Tensor.grad
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,17 @@ class Before:
         if any(map(requires_grad, written)):
             raise Unrepeatable("it writes a tensor from outside that gradients follow")
 
+    def read(self, asked: Sequence[tuple[Tensor, str]]) -> None:
+        """Compare from now on which gradients were read of tensors that require none; refuse what nobody compares."""
+        for t, name in asked:
+            _, source = self.sources.get(id(t), (None, None))
+            if source is None or (name == "grad" and t.requires_grad and t.is_leaf):
+                continue
+            if name != "grad" or source.held is None or source.gradient:
+                raise Unrepeatable(f"it reads {name} of a tensor from outside")
+            was = [g for g, other in self.sources.values() if other == source.of_gradient]
+            self.entries.append((functools.partial(GRAD.__get__, t), None, was[0] if was else None))
+
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""
         found = self.sources.get(id(t))
@@ -160,6 +173,7 @@ class Recorded:
             if torch_histories.went_on.runs != runs:
                 raise Unrepeatable("a gradient goes on in the history of an operand")
             self.before.followed_alike()
+            self.before.read(self.watch.kernels.asked)
             self.differentiate()
             self.before.unchanged()
             results.check(result, self.before.arguments, self.before.kept)
