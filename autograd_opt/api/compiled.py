@@ -23,7 +23,7 @@ from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.optimize import require_computing
 from autograd_opt.api.region_calls import runs_as_written
 from autograd_opt.api.regions import Region
-from autograd_opt.plans.capture import Unrepeatable
+from autograd_opt.plans.capture import Unrepeatable, python_state, settings
 from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.replay import Guard
 from autograd_opt.plans.report import Kind, PlanReport, described
@@ -74,6 +74,13 @@ class Unguarded:
         return bool(situation == self.situation) and [*map(self.kind_of, leaves)] == self.kinds
 
 
+def torch_looks_on() -> bool:
+    """True if torch follows, while gradients are off, what a function computes."""
+    return (
+        private.transforms_active() or private.forward_level() >= 0 or private.get_tracing_state() is not None
+    )
+
+
 class Compiled(Generic[P, R]):
     """A function whose calls are repeated from plans; what `autograd_opt.compile` returns."""
 
@@ -98,22 +105,14 @@ class Compiled(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """The result of the function, from a plan where there is one for calls of this kind."""
         if (
-            (private.is_grad_enabled() and runs_as_written())
+            (runs_as_written() if private.is_grad_enabled() else torch_looks_on())
             or private.is_any_autocast_enabled()
             or private.len_torch_dispatch_stack()
             or private.len_torch_function_stack()
         ):
             return self.region(self.function, args, kwargs)
         leaves, structure = tree_flatten((args, kwargs))
-        situation = (
-            structure,
-            private.is_grad_enabled(),
-            private.is_inference_mode_enabled(),
-            torch.get_default_dtype(),
-            torch.is_anomaly_enabled(),
-            torch.are_deterministic_algorithms_enabled(),
-            private.has_global_module_hooks(),
-        )
+        situation = structure, *settings(), private.has_global_module_hooks()
         for number, known in enumerate(self.kinds):
             if known.guard.holds(leaves, situation):
                 if number:
@@ -126,7 +125,7 @@ class Compiled(Generic[P, R]):
         known.calls += 1
         repetition = known.repetition
         if repetition is None and not known.reason:
-            return self.planned(known, args, kwargs)
+            return self.planned(known, situation, args, kwargs)
         if repetition is None or not repetition.lock.acquire(blocking=False):
             return self.region(self.function, args, kwargs)
         try:
@@ -136,10 +135,11 @@ class Compiled(Generic[P, R]):
         finally:
             repetition.lock.release()
 
-    def planned(self, known: Known, args: Any, kwargs: Any) -> Any:
+    def planned(self, known: Known, situation: Any, args: Any, kwargs: Any) -> Any:
         """A call from which the plan of its kind is made."""
         try:
             before = Before(self.function, (args, kwargs))
+            known.guard = before.guard(situation)       # it learns what the call is seen to read
         except Unrepeatable as error:
             self.say(str(error))
             known.reason = str(error)
@@ -158,9 +158,12 @@ class Compiled(Generic[P, R]):
             guard = refused or Unguarded(leaves, situation)
             self.remember(Known(guard, None, str(error), guard.calls - 1))
             return self.region(self.function, args, kwargs)
+        drawn = python_state()
         result = self.region(self.function, args, kwargs)
         try:
             before.unchanged()
+            if python_state() != drawn:
+                raise Unrepeatable("it draws random numbers outside torch")
         except Unrepeatable as error:
             self.say(str(error))
             known.reason = str(error)

@@ -7,20 +7,29 @@ an optimized graph has left to run, forward and backward.
 from __future__ import annotations
 
 import functools
+import inspect
+import io
+import queue
 import random
 import sys
+import types
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.dispatch_modes import LazyValues, ThreadedMode
 from autograd_opt.graph import thread_state
+from autograd_opt.graph.tensor import CustomTensor
+from autograd_opt.plans.objects import of_library
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
+from autograd_opt.plans.placeholders import counts, depends_on_elements, expected, of_torch
 
 Tensor = torch.Tensor
 READS = frozenset(
@@ -30,6 +39,8 @@ READS = frozenset(
 )
 """Methods of tensors that hand out memory, or leave what a repetition would not leave."""
 REQUIRES_GRAD: Any = torch.Tensor.requires_grad
+ASKED = frozenset("grad grad_fn _version _base output_nr storage_offset _is_view is_shared is_pinned".split())
+"""What may be asked of a tensor, and is no part of the kind of a call; the gradient where it requires none."""
 SHAPES_ALONE = frozenset(["_fused_sdp_choice"])
 """Operators whose result is a Python number that depends on shapes and dtypes alone."""
 VALUES = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -104,6 +115,7 @@ class Kernels(ThreadedMode):
         self.reason = ""
         self.originals: dict[int, tuple[Tensor, Tensor]] = {}
         self.begun: list[Tensor] = []  # tensors that came to require grad
+        self.asked: list[tuple[Tensor, str]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -111,13 +123,16 @@ class Kernels(ThreadedMode):
             self.reason = self.reason or f"it calls {function}, which is no operator of torch's"
             with LazyValues():
                 return function(*args, **kwargs)
-        if composite(function) and not looks_at_values(function):
+        if of_torch(function) and composite(function) and not looks_at_values(function):
             with self, LazyValues():
                 return private.call_composite(function, tuple(args), kwargs)
         args_then, kwargs_then = mapped(self.as_it_is, (tuple(args), dict(kwargs)))
+        told = None if of_torch(function) else expected(function, args, kwargs)
         with LazyValues():
             result = function(*args, **kwargs)
         name = base_name(function)
+        if not of_torch(function) and depends_on_elements(result, told):
+            self.reason = self.reason or f"{name} looks at values, or nobody can tell"
         if looks_at_values(function) or (
             isinstance(result, (bool, int, float, complex)) and name not in SHAPES_ALONE
         ):
@@ -153,6 +168,12 @@ class Kernels(ThreadedMode):
         """The tensor that a kernel was given, of which it keeps the shape."""
         return self.originals[id(t)][1] if id(t) in self.originals else t
 
+    def forget(self, but: set[int]) -> None:
+        """Hold no recorded tensor, except those of these ids."""
+        self.originals = {
+            k: (now, t) for k, (now, t) in self.originals.items() if type(t) is not CustomTensor or id(t) in but
+        }
+
 
 class Reads(TorchFunctionMode):
     """Notice methods that hand out memory, which no kernel shows."""
@@ -163,26 +184,77 @@ class Reads(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(function, "__name__", "")
+        if name == "__get__":
+            name = getattr(function.__self__, "__name__", "")
         if name in READS:
             self.kernels.reason = self.kernels.reason or f"it calls {name}"
         if name == "requires_grad_" or function == REQUIRES_GRAD.__set__:
             self.kernels.begun.append(args[0])
         if function is private.set_grad_enabled and args[0] and thread_state.get_active() is None:
             self.kernels.reason = self.kernels.reason or "it follows gradients inside of no_grad()"
-        return function(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if name in ASKED:
+            answer = function(*args, **kwargs)
+            if name != "grad_fn" or answer is not None:
+                self.kernels.asked.append((args[0], name))
+            return answer
+        if not counts(function, args, kwargs):
+            return function(*args, **kwargs)
+        told = expected(function, args, kwargs)
+        result = function(*args, **kwargs)
+        if depends_on_elements(result, told):
+            self.kernels.reason = self.kernels.reason or f"{name} looks at values, or nobody can tell"
+        return result
 
 
-SEEDING = frozenset(
-    "manual_seed set_state get_state clone_state graphsafe_set_state graphsafe_get_state set_offset".split()
-)
+STATES = frozenset("get_state clone_state graphsafe_get_state".split())
 """Methods of a generator after which a repetition, which only draws, would draw other numbers."""
+SEEDING = frozenset("manual_seed seed set_state graphsafe_set_state set_offset".split())
+"""Methods of a generator that a repetition would not call."""
+FORK = inspect.unwrap(torch.random.fork_rng).__code__
+DRAWING = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+OUTWARD = frozenset("time _warnings posix nt _io".split())
+"""Modules written in C that look at the world outside, or change it."""
+LOADING = frozenset("importlib._bootstrap importlib._bootstrap_external linecache zipimport".split())
+EFFECTS = (io.IOBase, queue.SimpleQueue)
+"""Classes of objects whose methods have effects, or results, that nothing else shows."""
+
+
+def puts_back(frame: Any) -> bool:
+    """True if this is torch's own code, which puts the state of a generator back that it has found."""
+    if frame is None or not of_library(frame.f_globals.get("__name__")):
+        return False
+    return frame.f_code is FORK or frame.f_globals is checkpoint.__dict__ or puts_back(frame.f_back)
+
+
+def loads(frame: Any) -> bool:
+    """True if Python itself reads a file: a module, or the line of a warning."""
+    while frame is not None and frame.f_globals.get("__name__") not in LOADING:
+        frame = frame.f_back
+    return frame is not None
+
+
+def outside_effect(function: Any, frame: Any) -> str:
+    """What a function written in C does that a repetition would not do; empty where nothing is known."""
+    owner, name = function.__self__, function.__name__
+    if isinstance(owner, torch.Generator):
+        if name in ("seed", "initial_seed"):
+            return "it asks a generator for its seed"
+        return "it seeds a generator" if name in SEEDING and not puts_back(frame) else ""
+    if isinstance(owner, DRAWING):
+        return "it draws random numbers outside torch"
+    if function in (print, input) or (isinstance(owner, EFFECTS) and not loads(frame)):
+        return f"it calls {name}"
+    module = getattr(owner, "__name__", "") if isinstance(owner, types.ModuleType) else ""
+    caller = frame.f_globals.get("__name__")
+    return f"it calls {name}" if module in OUTWARD and not of_library(caller) else ""
 
 
 class Seeding:
-    """Notice whether a generator of torch's is seeded, or asked for its state or seed, while this is entered.
+    """Notice calls that a repetition would not make, and whether the state of a generator of torch's is kept.
 
-    Generators are no tensors: only Python's hook for profilers sees calls of their methods. One that is installed goes
-    on; beside one written in C, which cannot be called, the seed alone is compared.
+    Generators and files are no tensors: only Python's hook for profilers sees calls of their methods. One that is
+    installed goes on; beside one written in C, which cannot be called, the seed alone is compared.
     """
 
     def __init__(self, kernels: Kernels) -> None:
@@ -192,10 +264,9 @@ class Seeding:
         self.seed = 0
 
     def __call__(self, frame: Any, event: str, arg: Any) -> None:
-        if event == "c_call" and isinstance(arg.__self__, torch.Generator):
-            if arg.__name__ in ("seed", "initial_seed"):
-                self.kernels.reason = self.kernels.reason or "it asks a generator for its seed"
-            self.seeded |= arg.__name__ in SEEDING
+        if event == "c_call":
+            self.kernels.reason = self.kernels.reason or outside_effect(arg, frame)
+            self.seeded |= isinstance(arg.__self__, torch.Generator) and arg.__name__ in STATES
         if self.profiler is not None:
             self.profiler(frame, event, arg)
 
@@ -218,6 +289,17 @@ def python_state() -> Any:
     return random.getstate(), numpy[1].tobytes(), numpy[2]
 
 
+def settings() -> tuple[Any, ...]:
+    """The modes of torch on which operations depend."""
+    return (
+        private.is_grad_enabled(),
+        private.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.is_anomaly_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+    )
+
+
 class Watch:
     """A block of code whose kernels are kept; it may be entered several times."""
 
@@ -238,7 +320,7 @@ class Watch:
         return seen
 
     def __enter__(self) -> Watch:
-        self.state = python_state(), torch.default_generator.get_state()
+        self.state = settings(), python_state(), torch.default_generator.get_state()
         self.modes.enter_context(Reads(self.kernels))
         self.modes.enter_context(self.kernels)
         self.modes.enter_context(self.seeding)
@@ -246,8 +328,10 @@ class Watch:
 
     def __exit__(self, *error: Any) -> None:
         self.modes.close()
-        outside, generator = self.state
+        before, outside, generator = self.state
         drawn = any(torch.Tag.nondeterministic_seeded in k.function.tags for k in self.kernels.seen)
+        if settings() != before:
+            self.kernels.reason = self.kernels.reason or "it leaves torch in another mode"
         if python_state() != outside:
             self.kernels.reason = self.kernels.reason or "it draws random numbers outside torch"
         elif drawn and self.seeding.seeded:

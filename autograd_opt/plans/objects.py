@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import array
 import contextvars
+import ctypes
 import functools
 import os
 import pickle
@@ -11,6 +11,7 @@ import random
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -19,8 +20,10 @@ import numpy as np
 LIBRARIES = frozenset({"torch", "numpy", "autograd_opt", "builtins"})
 """Packages whose functions, classes and modules are taken to be as they were, beside Python's own."""
 STANDARD = os.path.dirname(os.__file__)
+ELSEWHERE = (ctypes._Pointer, ctypes._CFuncPtr, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object)
+"""Classes of objects that hold an address, and nothing of what is there."""
 LARGEST_ARRAY = 1 << 16
-"""Bytes (of an `array.array` elements) that are compared before each call, at most."""
+"""Bytes that are compared before each call, at most."""
 
 
 @functools.cache
@@ -55,15 +58,34 @@ def contents(one: np.ndarray[Any, Any]) -> tuple[str, tuple[int, ...], bytes]:
     return one.dtype.str, one.shape, one.tobytes()
 
 
+def referent(one: weakref.ref[Any]) -> Any:
+    """What a weak reference leads to; None when that has gone."""
+    return weakref.ref.__call__(one)        # whatever a subclass makes of it
+
+
+def name_of_referent(one: weakref.ref[Any]) -> int:
+    """The address of what a weak reference leads to, which is not held."""
+    return id(referent(one))
+
+
 def reading(one: Any) -> Callable[[], Any] | None:
     """What tells what an object holds besides attributes and elements, if anything does."""
     if isinstance(one, np.ndarray):
         return functools.partial(contents, one)
-    if isinstance(one, (bytearray, array.array)):
+    if size_of_buffer(one) is not None:
         return functools.partial(bytes, one)
     if isinstance(one, contextvars.ContextVar):
         return functools.partial(one.get, None)
     return None
+
+
+def size_of_buffer(one: Any) -> int | None:
+    """How many bytes an object shows as its memory; None if it shows none."""
+    try:
+        with memoryview(one) as buffer:
+            return buffer.nbytes
+    except (TypeError, ValueError, BufferError):
+        return None
 
 
 def incomparable(one: Any) -> str:
@@ -78,7 +100,10 @@ def incomparable(one: Any) -> str:
         return "a generator of random numbers without a state"
     if isinstance(one, np.ndarray) and one.dtype.hasobject:
         return "an array of Python objects"
-    size = one.nbytes if isinstance(one, np.ndarray) else len(one) if isinstance(one, (bytearray, array.array)) else 0
-    if size > LARGEST_ARRAY:
+    if isinstance(one, ELSEWHERE):
+        return "memory by an address"
+    if type(one) in weakref.ProxyTypes:
+        return "a weak proxy"
+    if (one.nbytes if isinstance(one, np.ndarray) else size_of_buffer(one) or 0) > LARGEST_ARRAY:
         return "a large array"
     return ""

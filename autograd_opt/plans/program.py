@@ -18,6 +18,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.engine.accumulate import is_dense
 from autograd_opt.plans.capture import Kernel, Unrepeatable
 from autograd_opt.plans.operators import base_name, full_name, functional, mapped, parts
+from autograd_opt.plans.placeholders import of_torch
 from autograd_opt.record.inplace import RANDOM_FILLS
 
 Tensor = torch.Tensor
@@ -196,7 +197,8 @@ class Builder:
             out = (self.current[place],)
             self.program.instructions.append(Instruction(kernel.function, args, kwargs, out, kept=True, into=True))
             return
-        kept = bool(storages & self.ordered) or torch.Tag.nondeterministic_seeded in kernel.function.tags
+        draws = torch.Tag.nondeterministic_seeded in kernel.function.tags
+        kept = bool(storages & self.ordered) or draws or not of_torch(kernel.function)
         if kernel.name in ALIASES and not kept:
             self.current[place_of(kernel.result)] = self.value(kernel.args[0])
             return

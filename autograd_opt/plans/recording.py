@@ -6,6 +6,7 @@ buffer), the gradient of one of these, or a constant that the call has made.  A 
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import weakref
@@ -33,6 +34,7 @@ from autograd_opt.plans.pullback import Pullback, pulled_back
 from autograd_opt.plans.state import Reached
 
 Tensor = torch.Tensor
+GRAD: Any = torch.Tensor.grad
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,17 @@ class Before:
         if any(map(requires_grad, written)):
             raise Unrepeatable("it writes a tensor from outside that gradients follow")
 
+    def read(self, asked: Sequence[tuple[Tensor, str]]) -> None:
+        """Compare from now on which gradients were read of tensors that require none; refuse what nobody compares."""
+        for t, name in asked:
+            _, source = self.sources.get(id(t), (None, None))
+            if source is None or (name == "grad" and t.requires_grad and t.is_leaf):
+                continue
+            if name != "grad" or source.held is None or source.gradient:
+                raise Unrepeatable(f"it reads {name} of a tensor from outside")
+            was = [g for g, other in self.sources.values() if other == source.of_gradient]
+            self.entries.append((functools.partial(GRAD.__get__, t), None, was[0] if was else None))
+
     def source_of(self, t: Tensor, made: set[int]) -> Source:
         """Where a tensor from outside comes from."""
         found = self.sources.get(id(t))
@@ -141,7 +154,6 @@ class Recorded:
     def __init__(self, function: Callable[..., Any], before: Before) -> None:
         self.function, self.before = function, before
         self.watch = Watch()
-        self.returned: Any = None
         self.results: list[Any] = []
         self.structure: Any = None
         self.pullback = Pullback()
@@ -153,7 +165,6 @@ class Recorded:
         runs = torch_histories.went_on.runs
         with self.watch:
             result = self.function(*args, **kwargs)
-        self.returned = result
         self.results, self.structure = tree_flatten(result)
         self.forward = self.watch.taken()
         self.gradients = [(t.grad, s) for t, s in self.before.followed if id(t) in self.before.ends]
@@ -161,10 +172,24 @@ class Recorded:
             if torch_histories.went_on.runs != runs:
                 raise Unrepeatable("a gradient goes on in the history of an operand")
             self.before.followed_alike()
+            self.before.read(self.watch.kernels.asked)
             self.differentiate()
+            self.before.unchanged()
+            results.check(result, self.before.arguments, self.before.kept)
         except Unrepeatable as error:
             self.watch.kernels.reason = self.watch.reason or str(error)
+        self.let_go()
         return result
+
+    def let_go(self) -> None:
+        """Hold nothing that the function has made: the region would take it for kept by somebody else."""
+        known = self.before.sources
+        with private.DisableTorchFunction():
+            looks = {id(t): t.detach() for t in self.results if isinstance(t, Tensor) and id(t) not in known}
+        self.results = [looks.get(id(t), t) for t in self.results]
+        self.gradients = [(looks.get(id(g), g), source) for g, source in self.gradients]
+        self.pullback.results = [looks[id(t)] for t in self.pullback.results]
+        self.watch.kernels.forget({*known, *map(id, self.pullback.seeds)})
 
     def differentiate(self) -> None:
         """Watch the backward run from the results whose history is still there."""
@@ -196,7 +221,6 @@ class Repetition:
         if watch.reason:
             raise Unrepeatable(watch.reason)
         before.unchanged()
-        results.check(recorded.returned, before.arguments, before.kept)
         self.structure = recorded.structure
         self.constants = [None if isinstance(x, Tensor) else x for x in recorded.results]
         self.lock = threading.Lock()

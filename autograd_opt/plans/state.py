@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import gc
+import sys
 import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -18,7 +21,14 @@ from torch import nn
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Unrepeatable
-from autograd_opt.plans.objects import incomparable, of_library, reading, state_of_generator
+from autograd_opt.plans.objects import (
+    incomparable,
+    name_of_referent,
+    of_library,
+    reading,
+    referent,
+    state_of_generator,
+)
 
 MOST_OBJECTS = 4000
 """Objects that are looked into, at most; a function that reaches more is recorded at each call."""
@@ -34,7 +44,7 @@ UNSEEN = ("typing", "logging", "autograd_opt", "inspect", "re", "torch._ops", "t
 QUIET = frozenset({object, nn.Module, torch.optim.Optimizer, torch.autograd.Function})
 HOLDERS = ("abc", "typing", "types", "argparse")
 """Classes of libraries, and modules of such classes, that call only special methods and `IMPLICIT` ones themselves."""
-IMPLICIT = frozenset({"forward", "backward", "setup_context", "jvp", "vmap"})
+IMPLICIT = frozenset({"forward", "backward", "setup_context", "jvp", "vmap", "__getattr__", "__match_args__"})
 MAKING = frozenset({"__init__", "__new__", "__post_init__"})
 """Methods that are called where a class is."""
 ASIDE = MAKING | {"__repr__", "__str__", "__format__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__",
@@ -50,11 +60,41 @@ and what it held as a whole, or another function and what it told."""
 def names_of(code: types.CodeType) -> Iterator[str]:
     """The global names and attributes that code mentions, also as strings, those of inner functions included."""
     yield from code.co_names
+    yield from words(code.co_consts)
+
+
+def words(constant: Any) -> Iterator[str]:
+    """The names in a constant: of inner functions, in tuples, and the parts of `"module.name"`."""
+    if isinstance(constant, types.CodeType):
+        yield from names_of(constant)
+    elif isinstance(constant, (tuple, frozenset)):
+        for part in constant:
+            yield from words(part)
+    elif isinstance(constant, str) and all(part.isidentifier() for part in constant.split(".")):
+        yield constant
+        yield from constant.split(".")
+
+
+def imports_of(code: types.CodeType) -> Iterator[str]:
+    """The modules that code may import, or take from `sys.modules`, as it names them."""
+    for one in dis.get_instructions(code):
+        if one.opname in ("IMPORT_NAME", "IMPORT_FROM"):
+            yield one.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from names_of(constant)
-        elif isinstance(constant, str) and constant.isidentifier():
-            yield constant
+            yield from imports_of(constant)
+        else:
+            yield from words(constant)
+
+
+def modules_of(one: types.FunctionType) -> Iterator[str]:
+    """The program's modules that a function may import, by the names that `sys.modules` has for them."""
+    package = one.__globals__.get("__package__") or ""
+    places = ["", *(package.rsplit(".", k)[0] + "." for k in range(package.count(".") + 1) if package)]
+    for name in dict.fromkeys(imports_of(one.__code__)):
+        for place in places:
+            if isinstance(sys.modules.get(place + name), types.ModuleType) and not of_library(place + name):
+                yield place + name
 
 
 def dictionary_of(kind: type) -> Any:
@@ -113,6 +153,8 @@ class Reached:
         self.roots = {id(getattr(root, "__func__", root)) for root in roots}     # looked into, wherever they are from
         while waiting:
             one = waiting.pop()
+            if isinstance(one, str):
+                self.names.update(words(one))
             if not (id(one) in self.seen or isinstance(one, PLAIN)):
                 self.seen.add(id(one))
                 self.kept.append(one)  # so that no address is another object's
@@ -153,6 +195,9 @@ class Reached:
             if one.__dict__:
                 self.spaces.append(Space(one.__dict__, one.__dict__))
             return []
+        if isinstance(one, weakref.ref):
+            self.told(functools.partial(name_of_referent, one))
+            return [referent(one), *self.of_slots(one)]
         if isinstance(one, functools.partial):
             return [one.func, one.args, one.keywords]
         if isinstance(one, types.MethodType):
@@ -166,9 +211,10 @@ class Reached:
         if isinstance(one, types.BuiltinFunctionType):
             return [] if isinstance(one.__self__, (type, types.ModuleType)) else [one.__self__]
         if isinstance(one, types.ModuleType):
-            if not of_library(one.__name__):
-                self.spaces.append(Space(one.__dict__, one.__dict__))
-            return []
+            if of_library(one.__name__):
+                return []
+            self.spaces.append(Space(one.__dict__, one.__dict__))
+            return self.of_class(type(one))
         if isinstance(one, type):
             self.names |= MAKING
             return self.of_class(one)
@@ -189,13 +235,13 @@ class Reached:
             if name in one.__globals__ and (id(one.__globals__), name) not in self.globals:
                 self.globals.add((id(one.__globals__), name))
                 found.append(self.note(one.__globals__, name, one.__globals__[name]))
-        return found
+        return found + [self.note(sys.modules, name, sys.modules[name]) for name in modules_of(one)]
 
     def of_class(self, kind: type) -> list[Any]:
-        """Note what the program itself has defined in a class or one that it inherits from."""
+        """Note what the program itself has defined in a class, one that it inherits from, or their class."""
         found = []
-        for one in kind.__mro__:
-            if one in self.classes:
+        for one in (*kind.__mro__, *type(kind).__mro__):
+            if one in self.classes or not isinstance(one.__module__, str):      # that of a class of Cython's
                 continue
             self.classes.add(one)
             where = dictionary_of(one)
@@ -234,6 +280,8 @@ class Reached:
         attributes = getattr(one, "__dict__", None)
         if isinstance(attributes, dict):
             found += self.of_attributes(attributes, is_own(kind))
+        elif of_library(kind.__module__):       # written in C: a proxy of a dictionary, say
+            found += [x for x in gc.get_referents(one) if x is not kind]
         return [*found, *self.of_class(kind), *self.of_slots(one)]
 
     def of_elements(self, one: Any) -> list[Any]:
@@ -241,7 +289,8 @@ class Reached:
         if isinstance(one, dict):
             if isinstance(one, OrderedDict) and len(one) > 1:
                 self.told(functools.partial(list, one))     # its own order, which `dict` does not show
-            return [*self.note(one, None, dict(dict.items(one))).values()]      # whatever a subclass says
+            self.names.update(word for key in dict.keys(one) for word in words(key))        # whatever a subclass says
+            return [*self.note(one, None, dict(dict.items(one))).values()]
         if isinstance(one, (list, set)):
             return [*self.note(one, None, [*one])]
         if isinstance(one, deque):

@@ -10,6 +10,16 @@ import torch
 
 Tensor = torch.Tensor
 Statement = Callable[[list[Tensor], list[int]], Tensor]
+
+
+@torch.no_grad()
+def shown(x: Tensor) -> Tensor:
+    """The tensor itself, of which views were looked at."""
+    x[1:].max()
+    x.t()[0].view(-1)
+    return x
+
+
 UNARY: list[Callable[[Tensor], Tensor]] = [
     torch.sin,
     torch.cos,
@@ -45,6 +55,7 @@ UNARY: list[Callable[[Tensor], Tensor]] = [
     lambda x: torch.nn.functional.pad(x[:, 1:], (1, 0)),
     lambda x: x.expand(2, *x.shape).sum(0),
     lambda x: x.float().to(x.dtype),
+    lambda x: shown(x) * 1,
 ]
 BINARY: list[Callable[[Tensor, Tensor], Tensor]] = [
     torch.add,
