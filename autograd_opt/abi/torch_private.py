@@ -71,6 +71,7 @@ get_tracing_state: Callable[[], Any] = C._get_tracing_state
 
 # Stacks of modes and hooks. -------------------------------------------------------------
 TorchDispatchMode = _python_dispatch.TorchDispatchMode
+disable_current_modes: Callable[[], Any] = _python_dispatch._disable_current_modes
 len_torch_function_stack: Callable[[], int] = C._len_torch_function_stack
 get_function_stack_at: Callable[[int], Any] = C._get_function_stack_at
 push_on_torch_function_stack: Callable[[Any], None] = C._push_on_torch_function_stack

@@ -12,6 +12,7 @@ import sys
 import threading
 import types
 import weakref
+from _ctypes import CFuncPtr
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 LIBRARIES = frozenset({"torch", "numpy", "autograd_opt", "builtins"})
 """Packages whose functions, classes and modules are taken to be as they were, beside Python's own."""
 STANDARD = os.path.dirname(os.__file__)
-ELSEWHERE = (ctypes._Pointer, ctypes._CFuncPtr, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object)
+ELSEWHERE = (ctypes._Pointer, CFuncPtr, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_wchar_p, ctypes.py_object)
 """Classes of objects that hold an address, and nothing of what is there."""
 LARGEST_ARRAY = 1 << 16
 """Bytes that are compared before each call, at most."""

@@ -10,7 +10,6 @@ import types
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.plans.objects import of_library
@@ -52,7 +51,7 @@ def expected(function: Any, args: Any, kwargs: Any) -> list[Any] | None:
     if isinstance(function, types.FunctionType) and not of_library(function.__module__):
         return None
     try:
-        with _disable_current_modes(), private.DisableTorchFunction(), torch.no_grad():
+        with private.disable_current_modes(), private.DisableTorchFunction(), torch.no_grad():
             return outline(function(*mapped(placeholder, tuple(args)), **mapped(placeholder, dict(kwargs))))
     except Exception:
         return None

@@ -240,7 +240,8 @@ class Reached:
     def of_class(self, kind: type) -> list[Any]:
         """Note what the program itself has defined in a class, one that it inherits from, or their class."""
         found = []
-        for one in (*kind.__mro__, *type(kind).__mro__):
+        metaclass: type = type(kind)
+        for one in (*kind.__mro__, *metaclass.__mro__):
             if one in self.classes or not isinstance(one.__module__, str):      # that of a class of Cython's
                 continue
             self.classes.add(one)
