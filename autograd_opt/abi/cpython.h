@@ -49,7 +49,7 @@ static PyObject *ao_call_bound(PyObject *f, PyObject *args, PyObject *kwargs) {
     /* a method of a C class, or the function of one of its slots; NULL without an exception for another callable */
     PyObject *self, *rest, *r = NULL;
     int method = Py_IS_TYPE(f, &PyMethodDescr_Type), slot = Py_IS_TYPE(f, &PyWrapperDescr_Type);
-    if (!method && !slot || PyTuple_GET_SIZE(args) == 0) return NULL;
+    if ((!method && !slot) || PyTuple_GET_SIZE(args) == 0) return NULL;
     self = PyTuple_GET_ITEM(args, 0);
     if (!PyObject_TypeCheck(self, PyDescr_TYPE(f))) return NULL;
     if (method) {
@@ -71,7 +71,7 @@ static PyObject *ao_call_bound(PyObject *f, PyObject *args, PyObject *kwargs) {
 static CYTHON_INLINE PyObject *ao_call(PyObject *f, PyObject *args, PyObject *kwargs) {
     /* a built-in function or method of torch's straight away, past the entry that record/ gives it */
     PyObject *r;
-    if (kwargs == Py_None || kwargs != NULL && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
+    if (kwargs == Py_None || (kwargs != NULL && PyDict_GET_SIZE(kwargs) == 0)) kwargs = NULL;
     if (Py_EnterRecursiveCall(" in a torch function")) return NULL;
     if (PyCFunction_CheckExact(f) && (PyCFunction_GET_FLAGS(f) & ~METH_STATIC) == (METH_VARARGS | METH_KEYWORDS))
         r = ((PyCFunctionWithKeywords)(void (*)(void))PyCFunction_GET_FUNCTION(f))(PyCFunction_GET_SELF(f), args, kwargs);

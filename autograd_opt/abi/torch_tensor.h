@@ -149,7 +149,7 @@ static int ao_asked_plain(PyObject *t) {
     return yes;
 }
 static CYTHON_INLINE int ao_plain(PyObject *t) {
-    return AO_PLAIN(t) || ao_r->plain == NULL && ao_asked_plain(t);
+    return AO_PLAIN(t) || (ao_r->plain == NULL && ao_asked_plain(t));
 }
 static CYTHON_INLINE int ao_strided(PyObject *t) {
     int32_t k;

@@ -22,7 +22,7 @@ from autograd_opt.abi.torch_private import tree_flatten
 from autograd_opt.api.graph import AutogradGraph
 from autograd_opt.api.optimize import require_computing
 from autograd_opt.api.region_calls import runs_as_written
-from autograd_opt.api.regions import Region
+from autograd_opt.api.regions import NOT_COMPILED, Region
 from autograd_opt.plans.capture import Unrepeatable, python_state, settings
 from autograd_opt.plans.recording import Before, Recorded, Repetition
 from autograd_opt.plans.replay import Guard
@@ -94,6 +94,11 @@ class Compiled(Generic[P, R]):
         self.kinds: list[Known] = []
         self.warned = False
         functools.update_wrapper(self, function, updated=())
+
+    def __reduce__(self) -> Any:
+        """A copy learns its kinds of calls by itself."""
+        return type(self), (self.function, self.settings["fuse"], self.settings["exact"], self.check_every,
+                            self.region.options)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -241,6 +246,9 @@ class Compiled(Generic[P, R]):
           1 repeated: 4 operations run as 1 kernel and 1 stretch of 3
         """
         return PlanReport([Kind.of(known.repetition, known.calls, known.reason) for known in self.kinds])
+
+
+private.not_compiled(Compiled.__call__, NOT_COMPILED)
 
 
 @overload

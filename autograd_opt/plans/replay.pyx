@@ -283,7 +283,7 @@ cdef class TensorGuard:
         self.bytes = bytes_of(t)
         self.leaf = t.is_leaf
         self.hooked = hooked(t)
-        self.grad = gradients and self.leaf             # also of one that is frozen: a function may read it
+        self.grad = gradients and self.leaf and self.requires_grad
         self.gradient = TensorGuard(t.grad, False) if self.grad and t.grad is not None else None
 
     cdef bint holds(self, object t, list met) except -1:

@@ -278,7 +278,10 @@ class Reached:
                 raise Unrepeatable("all modules have hooks")
         if f"{kind.__module__}.".startswith(tuple(f"{name}." for name in UNSEEN)):
             return [getattr(one, "__wrapped__", None)]
-        attributes = getattr(one, "__dict__", None)
+        try:
+            attributes = object.__getattribute__(one, "__dict__")
+        except AttributeError:                  # where `__getattr__` of a class may raise anything
+            attributes = None
         if isinstance(attributes, dict):
             found += self.of_attributes(attributes, is_own(kind))
         elif of_library(kind.__module__):       # written in C: a proxy of a dictionary, say

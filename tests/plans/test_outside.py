@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import io
 import multiprocessing
@@ -277,3 +278,35 @@ def test_transforms_without_gradients() -> None:
             with forward_ad.dual_level():
                 tangent = forward_ad.unpack_dual(compiled(forward_ad.make_dual(x, x))).tangent
                 torch.testing.assert_close(tangent, 6 * (3 * x).cos())
+
+
+def test_a_copy_of_a_compiled_function_begins_anew() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = ao.compile(lambda x: x * 2, check_every=3)
+
+    net = Net()
+    for copied in (copy.deepcopy(net.step), copy.copy(net.step), copy.deepcopy(net).step):
+        assert copied is not net.step
+        assert copied.check_every == 3
+        for _ in range(3):
+            assert copied(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+class Picky:
+    """An object whose class computes its attributes, and refuses some."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> float:
+        if name != "scale":
+            raise ValueError(f"no {name}")
+        return 3.0
+
+
+def test_an_object_that_refuses_attributes_is_reached() -> None:
+    picky = Picky()
+    f = ao.compile(lambda x: x * picky.scale)
+    for _ in range(4):
+        assert f(torch.ones(2)).tolist() == [3.0, 3.0]
