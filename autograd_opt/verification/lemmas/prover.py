@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -42,20 +42,27 @@ def prove_all(seconds: float = 10.0, ops: Sequence[str] | None = None) -> list[P
     -------
     list of Proof : one per operator and claim; `undecided` where sympy or time did not suffice.
     """
-    out: list[Proof] = []
-    for name in [n for n in (ops or CASES) if n in OPS and known(n)]:
-        try:
-            out += next(results(partial(prove_within, seconds), [name], PATIENCE * seconds))
-        except Late as late:
-            out.append(Proof(name, "gradient", "undecided", str(late), seconds))
-    return out
+    names = [n for n in (ops or CASES) if n in OPS and known(n)]
+    return [proof for proofs in in_subprocess(names, seconds) for proof in proofs]
 
 
-def prove_within(seconds: float, name: str) -> list[Proof]:
-    """All lemmas about one operator; the process is ended that takes longer.
+def in_subprocess(names: Sequence[str], seconds: float) -> Iterator[list[Proof]]:
+    """Prove in a child process; end it and start another when one operator takes too long.
 
     `seconds` of processor time: what is proved does not depend on what else the machine does.
     """
+    queue = list(names)
+    while queue:
+        try:
+            for proofs in results(partial(prove_within, seconds), queue, PATIENCE * seconds, each=True):
+                queue.pop(0)
+                yield proofs
+        except Late as late:
+            yield [Proof(queue.pop(0), "gradient", "undecided", str(late), seconds)]
+
+
+def prove_within(seconds: float, name: str) -> list[Proof]:
+    """All lemmas about one operator; the process is ended that takes longer."""
     import resource  # not everywhere, nor is the start of such a process
 
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)

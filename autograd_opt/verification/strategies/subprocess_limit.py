@@ -17,8 +17,8 @@ class Late(Exception):
     """No answer in time, or the process ended without one."""
 
 
-def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float) -> Iterator[Any]:
-    """fn of each item, in a child process, all within `seconds`.
+def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float, each: bool = False) -> Iterator[Any]:
+    """fn of each item, in a child process, all within `seconds`; `each`: every one within as many.
 
     Raises
     ------
@@ -35,6 +35,7 @@ def results(fn: Callable[[Any], Any], items: Iterable[Any], seconds: float) -> I
     sender.close()
     try:
         for _ in items:
+            deadline = time.monotonic() + seconds if each else deadline
             try:
                 if not receiver.poll(max(0.0, deadline - time.monotonic())):
                     raise Late(f"no answer in {seconds:g} s")
