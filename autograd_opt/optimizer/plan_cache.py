@@ -83,6 +83,12 @@ class Plans:
             while len(self._known) > self.most_plans or self.nodes > self.most_nodes:
                 self.nodes -= self._known.pop(next(iter(self._known)))[0]
 
+    def drop(self, key: Key, structure: Any) -> None:
+        """Forget one result."""
+        with LOCK:
+            known = self._known.pop((key, structure), None)
+            self.nodes -= 0 if known is None else known[0]
+
     def clear(self) -> None:
         """Forget everything."""
         with LOCK:

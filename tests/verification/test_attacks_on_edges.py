@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from test_attacks import PROVERS, forced, refused
 import autograd_opt as ao
 from autograd_opt.cli.main import main
 from autograd_opt.passes import PassResult, register_pass
+from autograd_opt.verification.cache.rule_state import state_of
 from autograd_opt.verification.strategies.task import SCOPE, Task
 from autograd_opt.verify import Budget, Status
 
@@ -303,6 +305,32 @@ def test_a_rule_may_be_another_one_elsewhere_and_the_proof_says_so():
     thread.start()
     thread.join()
     assert torch.allclose(*found[0])
+
+
+def inner():
+    return FACTOR[0]
+
+
+def test_what_a_rule_reads_is_told_or_it_is_proved_each_time():
+    from types import SimpleNamespace as Of
+
+    def state(rule):
+        return state_of(Of(vjps=[Of(fn=rule)], joint=None, meaning=None))
+
+    k = 2.0
+    assert state(lambda g, x: g * k * x.cos()) is not None
+    assert state(lambda g, x: torch.where(x > LIMIT, g, 0.0)) is not None
+    by_list = lambda g: g * FACTOR[0]
+    before = state(by_list)
+    FACTOR.append(1.0)
+    assert None is not before != state(by_list)
+    FACTOR.pop()
+    assert state(lambda g: g * inner()) is not None
+    unreadable = [RULE, lambda g: eval("g"), lambda g: g * RULE.on,
+                  lambda g: os.environ, lambda g: globals()]
+    assert [state(rule) for rule in unreadable] == [None] * len(unreadable)
+    before = state(lambda g: g * k)
+    assert state(lambda g: g * k) != before          # another code object, though of the same text
 
 
 # ----- runs without a verdict -----

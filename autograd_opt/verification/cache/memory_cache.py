@@ -4,12 +4,12 @@ A key is a row of all that a proof reads of the recorded nodes (`graph/proof_key
 and meanings, what the passes decided, and how it was asked.  Keys are compared in full, a hash only says where
 to look; equal keys make equal programs, so the hashes in a verdict are those of the graph that it is handed out
 for.  What looked at values of tensors is not kept: a refutation, and whatever comes after the search for one.
-A proof that has traced a rule of the user's is not kept either: what the rule reads may be another thing later.
+A proof that a user's rule had a part in is kept with what that rule reads (`rule_state`), and holds while it is that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from autograd_opt.graph.proof_key import seen_by_proofs
 from autograd_opt.graph.structure import Structure
 from autograd_opt.optimizer.plan_cache import Plans
+from autograd_opt.verification.cache.rule_state import state_of
 from autograd_opt.verification.program import reading
 from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Status, Verification
@@ -60,13 +61,25 @@ def as_bytes(numbers: Any) -> bytes | None:
 
 def find(key: Key | None) -> Verification | None:
     """The verdict that was kept; `stats["seconds"]` is what its proof took."""
-    return None if key is None else PROOFS.find(*key)
+    kept = None if key is None else PROOFS.find(*key)
+    if key is None or kept is None:
+        return None
+    found: Verification = kept[0]
+    rules: list[tuple[Any, Any]] = kept[1]
+    if any(state_of(op) != state for op, state in rules):
+        PROOFS.drop(*key)
+        return None
+    return found
 
 
-def keep(key: Key | None, found: Verification) -> None:
-    """Remember an answer that no value of a tensor has decided."""
-    if key is not None and found.status is Status.PROVED and "searched" not in found.stats:
-        PROOFS.keep(*key, key[1].nodes, replace(found, recorded=None, stats={**found.stats, "known": True}))
+def keep(key: Key | None, found: Verification, users: Iterable[Any] = ()) -> None:
+    """Remember an answer that no value of a tensor has decided; `users`: operators whose rules it is about."""
+    if key is None or found.status is not Status.PROVED or "searched" in found.stats:
+        return
+    rules = [(op, state_of(op)) for op in users]
+    if all(state is not None for _, state in rules):
+        known = replace(found, recorded=None, stats={**found.stats, "known": True})
+        PROOFS.keep(*key, key[1].nodes, (known, rules))
 
 
 def forget() -> None:

@@ -183,7 +183,7 @@ def evaluate_at(
             )
             if name in fixed:
                 given.fill(fixed[name])
-            point[name] = np.vectorize(str, otypes=[object])(given).tolist()
+            point[name] = nested(given)
         made[head.op, head.effect] = given
         return given
 
@@ -195,3 +195,11 @@ def evaluate_at(
             if apart(left[element], right[element]):
                 return goal, element, left[element], right[element]
     return None
+
+
+def nested(values: Any) -> Any:
+    return (
+        [nested(v) for v in values]
+        if isinstance(values, np.ndarray) and values.ndim
+        else str(values.item() if isinstance(values, np.ndarray) else values)
+    )

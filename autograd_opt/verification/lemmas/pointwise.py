@@ -61,17 +61,21 @@ class Elements(Domain):
     def lift(self, x: Any) -> Any:
         return self.only(x)
 
-    neg = signs = lift
-
     def add(self, x: Any, y: Any) -> Any:
         return self.only(x, y)
 
     sub = mul = div = power = compare = add
 
+    def neg(self, x: Any) -> Any:
+        return self.only(x)
+
     def scale(self, k: Any, x: Any) -> Any:
         return self.only(x)
 
     def call(self, name: str, x: Any) -> Any:
+        return self.only(x)
+
+    def signs(self, x: Any) -> Any:
         return self.only(x)
 
     def select(self, test: Any, x: Any, y: Any) -> Any:

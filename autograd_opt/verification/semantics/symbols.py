@@ -32,8 +32,12 @@ CONSTANTS: dict[float, Any] = {
         -sympy.sqrt(2),
     )
 }
+CONSTANTS[2 / math.sqrt(math.pi)] = 2 / sympy.sqrt(sympy.pi)
+CONSTANTS[-2 / math.sqrt(math.pi)] = -2 / sympy.sqrt(sympy.pi)
 CONSTANTS[math.sqrt(math.pi) / 2] = sympy.sqrt(sympy.pi) / 2
 CONSTANTS[math.sqrt(2 * math.pi)] = sympy.sqrt(2 * sympy.pi)
+CONSTANTS[math.sqrt(0.5)] = sympy.sqrt(2) / 2
+CONSTANTS[math.sqrt(2 / math.pi)] = sympy.sqrt(2 / sympy.pi)
 """Doubles that stand for irrational numbers in rules, read as those numbers."""
 FUNCTIONS = {
     "asin": sympy.asin,

@@ -139,8 +139,8 @@ def decide(key: memory_cache.Key | None, question: Question, save: str | Path | 
 
         found = replace(found, recorded=contents(made[0], how, found))
         found.to_json(save)
-    elif not made or not made[0].differentiator.read_rules:
-        memory_cache.keep(key, found)
+    else:
+        memory_cache.keep(key, found, made[0].differentiator.read_rules if made else ())
     return found
 
 
