@@ -177,7 +177,10 @@ def measured(workload: str, size: int | None) -> dict[str, Any]:
         first += each - known - planning(work, watch)
         if work.advance is not None:
             each = later(work, watch, work.advance)[0]
-    return {"loading": loading, "loaded_sympy": loaded,
+    start = seconds_used()
+    assert all(v.original for v in verdicts)    # made when it is read, where a run goes as written
+    hashing = seconds_used() - start
+    return {"loading": loading, "loaded_sympy": loaded, "hashing": hashing,
             "first": max(first, 0.0), "later": each, "recorded": nodes, "changes": work.advance is not None,
             "runs": len(verdicts), "nodes": sum(v.stats["nodes"] for v in verdicts),
             "proved": all(v.status == "proved" for v in verdicts),

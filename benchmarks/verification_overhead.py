@@ -2,9 +2,9 @@
 
 Two kinds of steps of every workload of the benchmarks: later steps of a process, whose proofs it knows, and the first
 one, for which nothing is stored.  Each is measured in processes of its own (`first_step.py`), on one thread,
-as CPU time, that of sympy's processes included.  What the first `AutogradGraph(verify=True)` loads is said apart.  A
-first step is divided by the nodes that it verifies: each run of backward verifies the graph so far.  With FILE, the
-tables replace those between their markers.
+as CPU time, that of sympy's processes included.  What the first `AutogradGraph(verify=True)` loads is said apart, and
+what reading the hash of a run as written takes.  A first step is divided by the nodes that it verifies: each run of
+backward verifies the graph so far.  With FILE, the tables replace those between their markers.
 """
 
 from __future__ import annotations
@@ -72,12 +72,13 @@ class Tables:
         self.loading: list[float] = []
 
     def steps(self) -> Iterator[str]:
-        yield "| workload | nodes verified | verdicts | later steps, ms | µs a node | first step, ms | µs a node |"
-        yield "|---|---|---|---|---|---|---|"
+        yield ("| workload | nodes verified | verdicts | later steps, ms | µs a node | first step, ms | µs a node | "
+               "reading the hash, ms |")
+        yield "|---|---|---|---|---|---|---|---|"
         for k, name in enumerate(self.workloads, 1):
             say(f"{k} of {len(self.workloads)}: {name}")
             yield self.row(name)
-        yield f"| most of all; the bar is {BAR:.0f} | | | | {self.most[0]:.1f} | | {self.most[1]:.0f} |"
+        yield f"| most of all; the bar is {BAR:.0f} | | | | {self.most[0]:.1f} | | {self.most[1]:.0f} | |"
 
     def row(self, name: str) -> str:
         found = self.processes.several(name)
@@ -85,13 +86,16 @@ class Tables:
         one = found[0]
         runs = f" in {one['runs']} runs" if one["runs"] > 1 else ""
         proved = "proved" if all(p["proved"] for p in found) else "not all proved"
-        proved += ", as written" if all(p["written"] == p["runs"] for p in found) else ""
+        written = all(p["written"] == p["runs"] for p in found)
+        proved += ", as written" if written else ""
         times = [middle(found, "later"), middle(found, "first")]
         each = [1e6 * t / n for t, n in zip(times, (one["recorded"], one["nodes"]), strict=True)]
         self.most = [max(a, b) for a, b in zip(self.most, each, strict=True)]
+        hashing = f"{1e3 * middle(found, 'hashing'):.1f}" if written else ""
         sympy = ", sympy loaded" if any(p["loaded_sympy"] for p in found) else ""
         return (f"| `{name}` | {one['nodes']:,}{runs} | {proved} | {1e3 * times[0]:.2f} | {each[0]:.1f}"
-                f"{', ever new' if one['changes'] else ''} | {1e3 * times[1]:.2f} | {each[1]:.0f}{sympy} |")
+                f"{', ever new' if one['changes'] else ''} | {1e3 * times[1]:.2f} | {each[1]:.0f}{sympy} | "
+                f"{hashing} |")
 
     def fits(self) -> Iterator[str]:
         from .first_step import FAMILIES

@@ -105,7 +105,7 @@ def thaw(raw: dict[str, Any]) -> Recorded:
         nodes.append(Stored(op, i in leaves, head.grad, PINNED if i in pinned else 0, True if i in hooked else None,
                             sources[i], integers(raw["integers"].get(str(i)), vocabulary.types[head.type])))
     grad = bytearray(n.requires_grad for n in nodes)
-    return Recorded(vocabulary, nodes, list(heads), operands, pure, grad)
+    return Recorded(vocabulary, nodes, list(heads), operands, pure, grad, [])
 
 
 def type_of(shape: Any, dtype: Any, device: Any, parts: Any, known: int) -> Type:

@@ -46,9 +46,10 @@ def test_the_first_step_is_measured_in_processes_of_their_own(processes):
     assert not any(f["loaded_sympy"] or f["changes"] for f in found)
 
 
-def test_a_step_that_goes_as_written_is_told(processes):
+def test_a_step_that_goes_as_written_makes_its_hash_when_it_is_read(processes):
     found = processes.ask("mlp")
     assert [found[k] for k in ("proved", "runs", "nodes", "written")] == [True, 1, 15, 1]
+    assert found["hashing"] > found["first"] > 0
 
 
 def test_no_transpose_of_a_transpose_loads_sympy(processes):
@@ -68,7 +69,7 @@ def test_a_row_says_what_is_found_and_the_most_of_each_kind(processes):
     assert head.count("|") == row.count("|") == written.count("|") == most.count("|")
     assert row.startswith("| `gp` | 61 | proved | ")
     assert written.startswith("| `lstm` | 18 | proved, as written | ")
-    assert most == f"| most of all; the bar is 50 | | | | {tables.most[0]:.1f} | | {tables.most[1]:.0f} |"
+    assert most == f"| most of all; the bar is 50 | | | | {tables.most[0]:.1f} | | {tables.most[1]:.0f} | |"
     assert 0 <= tables.most[0] < tables.most[1]
 
 

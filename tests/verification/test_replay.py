@@ -166,7 +166,7 @@ def test_nothing_compared_is_no_proof(tmp_path):
     from autograd_opt.verification.certificate import task_of
 
     task, _ = task_of(task_like)
-    told = replace(task_like, **task.digests)
+    told = replace(task_like, original=task.original.digest(), optimized=task.optimized.digest())
     assert replay(told).reason is Reason.NOTHING
 
 

@@ -18,11 +18,12 @@ import torch.nn.functional as F
 from test_known import FAMILIES, leaf
 
 import autograd_opt as ao
+from autograd_opt.graph.node import Vjp
+from autograd_opt.ops.table import OPS
 from autograd_opt.verification.cache import memory_cache
 from autograd_opt.verification.checker import checker, unchanged
-from autograd_opt.verification.program import adjoint
+from autograd_opt.verification.program import adjoint, reading
 from autograd_opt.verification.program.adjoint import TRACED
-from autograd_opt.verification.strategies.task import Task
 from autograd_opt.verify import Reason, Status, verify
 
 
@@ -73,6 +74,28 @@ def test_leaves_outputs_and_intermediates_are_those_of_the_run():
     assert replace(found, stats={}) == replace(anew, stats={})
 
 
+def test_the_hash_is_that_of_the_rules_of_then():
+    first, anew = run(program, leaf(3))
+    rule = OPS["sin"].vjps[0]
+    OPS["sin"].vjps[0] = Vjp(lambda g, x: g * x, rule.codes, rule.attributes, rule.needs)
+    try:
+        changed, changed_anew = run(program, leaf(3))
+        assert first.original == anew.original
+        assert changed.original == changed_anew.original != anew.original
+    finally:
+        OPS["sin"].vjps[0] = rule
+
+
+def test_the_hash_is_that_of_the_default_dtype_of_then():
+    first, anew = run(lambda x: (x * 2).sin().mean(), leaf(3))
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert first.original == anew.original
+        assert torch.get_default_dtype() is torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_a_verdict_is_copied_and_saved_with_its_hash():
     for use in (copy.copy, copy.deepcopy, lambda v: pickle.loads(pickle.dumps(v)), replace,
                 lambda v: type(v).from_json(v.to_json())):
@@ -98,20 +121,38 @@ def test_a_verdict_holds_no_tensor():
     assert len(found.original) == 64
 
 
+def test_it_weighs_more_than_a_row_of_what_is_known():
+    before, x = memory_cache.PROOFS.nodes, leaf(3)
+    with ao.AutogradGraph(optimize=True, verify=True) as graph:
+        program(x).backward()
+        assert memory_cache.PROOFS.nodes == before + 3 * len(graph)
+
+
 # ----- what is not seen without a proof -----
-def answer(task: Any, leader: Any, alive: Any = None) -> Any:
-    return unchanged.answer(Task(task.nodes, task.roots, task.leaves, leader, alive), memory_cache.USUAL)
+def key_of(task: Any, leader: Any, alive: Any = None) -> Any:
+    seen = memory_cache.seen(task.nodes, task.roots, task.leaves)
+    return memory_cache.key_of(seen, leader, alive, memory_cache.USUAL)
 
 
 @pytest.mark.parametrize("m", mutants.MUTANTS, ids=lambda m: f"{m.number}")
 def test_no_wrong_merge_is_seen_as_none(m):
     try:
         task = m.make()
-        same = list(range(len(task.nodes)))
+        nodes, same = task.nodes, list(range(len(task.nodes)))
+        roots, leaves = [nodes[r] for r in task.roots], task.leaves
+
+        def answer(*decided: Any) -> Any:
+            key = key_of(task, *decided)
+            assert key is not None
+            return unchanged.answer(key, nodes, roots, leaves)
+
         if task.leader != same:
-            assert answer(task, list(task.leader)) is None
-        assert answer(task, list(same), [1] * (len(same) - 1) + [0]) is None
-        found = answer(task, np.array(same))
+            assert answer(task.leader) is None
+        assert answer(None) is None
+        assert answer(same[:-1]) is None
+        assert answer(same, [1] * (len(same) - 1) + [0]) is None
+        assert unchanged.answer(None, nodes, roots, leaves) is None
+        found = answer(np.array(same))
         assert found is None or found.status is Status.PROVED
     finally:
         mutants.close()
@@ -128,27 +169,48 @@ def test_where_no_gradient_is_found_a_proof_says_so(proofs, monkeypatch):
     assert graph.verdicts[-1].stats["as written"]
     assert len(proofs) == 0
     memory_cache.forget()
-    monkeypatch.setattr(unchanged, "told", lambda *_: ())
+    monkeypatch.setattr(unchanged.Joint, "operands", lambda *_: ())
     with ao.AutogradGraph(optimize=True, verify=True) as graph:
         joint(x).backward()
     assert len(proofs) == 1
     with ao.AutogradGraph(optimize=True) as graph:
         loss = program(leaf(3))
-        nodes = graph.tape.snapshot()
-        assert answer(Task(nodes, [loss.grad_fn], [], None, None), range(len(nodes))) is None
+        nodes, same = graph.tape.snapshot(), range(len(graph))
+        key = memory_cache.key_of(memory_cache.seen(nodes, [loss.grad_fn], []), same, None, memory_cache.USUAL)
+        assert unchanged.answer(key, nodes, [loss.grad_fn], []) is None
 
 
 def test_what_fails_is_left_to_a_proof(monkeypatch, proofs):
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("boom")
 
-    monkeypatch.setattr(unchanged, "reached", broken)
+    monkeypatch.setattr(unchanged, "kept", broken)
     assert run(program, leaf(3))[0].status is Status.PROVED
     assert len(proofs) == 2
     monkeypatch.setattr(checker, "check", broken)
     memory_cache.forget()
     found, _ = run(program, leaf(3))
     assert (found.status, found.reason) == (Status.UNDECIDED, Reason.FAILED)
+
+
+class Node:
+    op, operands, shape, dtype, device = OPS["sum"], (), (), None, None
+    is_leaf, requires_grad, hooks = False, True, None
+
+    def __init__(self, **attributes: Any):
+        self.attributes = attributes
+
+
+def test_what_might_change_is_read_at_once():
+    dims = [0, [1, 2]]
+    rows = reading.kept([Node(dim=dims, x=slice(1))])
+    before = reading.encode(dims)
+    dims[1].append(3)
+    (found,) = reading.restored(rows)
+    assert reading.encode(found.attributes["dim"]) == before
+    for changing in ({}, [set()], slice([1])):
+        with pytest.raises(TypeError):
+            reading.kept([Node(dim=changing)])
 
 
 @pytest.mark.parametrize("merges", [False, True])

@@ -21,25 +21,31 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 from autograd_opt.graph.node import PINNED
+from autograd_opt.verification.cache.memory_cache import Key
 from autograd_opt.verification.checker.additive import additive, symmetric
 from autograd_opt.verification.checker.numbering import bit_for_bit
+from autograd_opt.verification.checker.unchanged import Digest
 from autograd_opt.verification.program.instructions import MULTI, Head
 from autograd_opt.verification.program.linear import LINEAR
-from autograd_opt.verification.program.reading import Recorded, Signature
+from autograd_opt.verification.program.reading import Recorded
 from autograd_opt.verification.program.rule_traces import Template
 from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Status, Verdict, Verification
 from autograd_opt.verification.rewrites.identities import OF_ONE, may_be_operand, unchanging
 from autograd_opt.verification.strategies.task import SCOPE, Task, conditions, trust
 
+Signature = tuple[int, tuple[int | None, ...], tuple[bool, ...]]
+"""Head, types of the operands, and which of them want a cotangent."""
 
-def answer(task: Task, how: How) -> Verification | None:
+
+def answer(key: Key | None, task: Task, how: How) -> Verification | None:
     """The proof that this optimization keeps all values and gradients; None where a whole proof has to say."""
     start = time.perf_counter()
-    if "linear" not in how.engines or not task.roots or not task.leaves or task.effects() is not None:
+    if key is None or "linear" not in how.engines or not task.roots or not task.leaves or task.effects() is not None:
         return None
     identity = list(range(len(task.nodes)))
     watched = {i for i, node in enumerate(task.nodes) if node.hooks is not None or node.flags & PINNED}
@@ -55,13 +61,28 @@ def answer(task: Task, how: How) -> Verification | None:
     if how.exact == "bitwise" and not bits:
         return None
     stats = {"nodes": len(task.nodes), "merged": len(task.merged)}
+    original, optimized = digests(key, task)
     return Verification(
         Status.PROVED, "bitwise" if bits else "real", SCOPE,
         conditions(found.used, bits, task.differentiator.read_rules),
         trust=trust(() if bits else (h.op for h in found.used if h.op in LINEAR)),
         stats={**stats, "seconds": time.perf_counter() - start},
         goals=tuple([Verdict(goal, Status.PROVED, e) for goal, e in zip(task.goals, exact, strict=True)]),
-        **task.digests, engine="congruence")
+        original=original, optimized=optimized, engine="congruence")
+
+
+def digests(key: Key, task: Task) -> tuple[Any, Any]:
+    """The hashes of both programs, made when they are read: nothing of the run is held for that."""
+    r = task.recorded
+    vocabulary, heads, operands, pure, grad = r.vocabulary, r.heads, r.operands, r.pure, r.grad
+    seen = [(n.op, None if n.hooks is None else True) for n in r.nodes]
+
+    def read() -> Recorded:
+        nodes = [SimpleNamespace(op=op, hooks=hooks) for op, hooks in seen]
+        return Recorded(vocabulary, nodes, heads, operands, pure, grad, [])
+
+    leaders = range(len(seen)), task.leader
+    return tuple([Digest(read, leader, task.roots, task.leaves, key) for leader in leaders])  # type: ignore[return-value]
 
 
 def numbered(recorded: Recorded, leader: Sequence[int], apart: Collection[int] = ()) -> list[int]:
@@ -114,9 +135,9 @@ def passing(task: Task, numbers: list[int], before: Sequence[int], after: Sequen
     for i in [i for i, there in enumerate(out) if there and numbers[i] in changed]:
         node = task.nodes[i]
         kind = heads[recorded.heads[i]].type
-        signature = recorded.signature(i)
-        needs = signature[2]
-        made = task.differentiator.traced(node.op, signature) if True in needs else Template((), ())
+        needs = tuple([o is not None and recorded.grad[o] == 1 for o in recorded.operands[i]])
+        kinds = tuple([None if o is None else kind for o in recorded.operands[i]])
+        made = traced(task, node.op, (recorded.heads[i], kinds, needs)) if True in needs else Template((), ())
         if node.hooks is not None or node.flags & PINNED or made is None or (True in needs and not made.results):
             return None
         steps = [heads[h] for h, _ in made.steps]
@@ -182,6 +203,7 @@ def linear(
 ) -> bool:
     """Is every rule additive, and one function, in each of these classes?  Adds what that was read off to `used`."""
     recorded, nodes = task.recorded, task.nodes
+    heads, operands = task.vocabulary.heads, recorded.operands
     rules: dict[Signature, Any] = {}
     commuted: list[tuple[Any, Signature, Signature]] = []
     first: dict[int, tuple[tuple[int | None, ...], Signature]] = {}
@@ -194,11 +216,14 @@ def linear(
             continue
         if node.hooks is not None or node.flags & PINNED or op.flags & MULTI:
             return False
-        reads = tuple([None if o is None else numbers[o] for o in recorded.operands[i]])
+        reads = tuple([None if o is None else numbers[o] for o in operands[i]])
         known = first.get(number)
         if known is not None and known[0] == reads:
             continue                         # of the same types: equal numbers have equal heads
-        signature = recorded.signature(i, before)
+        places = [None if o is None else before[o] for o in operands[i]]
+        kinds = tuple([None if o is None else heads[recorded.heads[o]].type for o in places])
+        needs = tuple([o is not None and recorded.grad[o] == 1 for o in places])
+        signature = recorded.heads[i], kinds, needs
         rules[signature] = op
         if known is None:
             first[number] = reads, signature
@@ -213,16 +238,22 @@ def all_additive(task: Task, rules: dict[Signature, Any], used: set[Head]) -> bo
     """Are the rules of all these operators additive?"""
     vocabulary = task.vocabulary
     for signature, op in rules.items():
-        made = task.differentiator.traced(op, signature)
+        made = traced(task, op, signature)
         result = vocabulary.heads[signature[0]].type
         if made is None or not additive(made, vocabulary, result, signature[1], used):
             return False
     return True
 
 
+def traced(task: Task, op: Any, signature: Signature) -> Template | None:
+    """The trace of the rule of a node with such operands."""
+    head, kinds, needs = signature
+    return task.differentiator.template(head, op, list(kinds), list(needs), None)
+
+
 def same(task: Task, op: Any, one: Signature, other: Signature) -> bool:
     """Does the rule give both operands the same, whichever comes first?"""
-    a, b = task.differentiator.traced(op, one), task.differentiator.traced(op, other)
+    a, b = traced(task, op, one), traced(task, op, other)
     return a is not None and b is not None and symmetric(a, b, task.vocabulary)
 
 

@@ -17,7 +17,7 @@ from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instruction_names import CONSTANT, FULL, HOOK, MERGED, PULLBACK, RULE, SEED
 from autograd_opt.verification.program.instructions import ADD, MULTI, Malformed, Program
 from autograd_opt.verification.program.linear import JOINTLY, LINEAR, is_kernel
-from autograd_opt.verification.program.reading import Recorded, Signature
+from autograd_opt.verification.program.reading import Recorded
 from autograd_opt.verification.program.rule_traces import Template, trace_rule
 from autograd_opt.verification.program.tracer import Draws
 from autograd_opt.verification.program.user_rule_variants import users_rule
@@ -192,11 +192,6 @@ class Differentiator:
         waiting[send_into][part] = (
             g if old is None else program.append(vocabulary.head(ADD, (), kinds[part]), (old, g), origin)
         )
-
-    def traced(self, op: Any, signature: Signature) -> Template | None:
-        """The template of a node with one output."""
-        head, kinds, needs = signature
-        return self.template(head, op, list(kinds), list(needs), None)
 
     def template(self, head_number: int, op: Any, kinds: list[Any], needs: list[bool], parts: Any) -> Template | None:
         """The template of a signature; None where the rule cannot be traced."""

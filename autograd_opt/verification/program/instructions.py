@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -173,25 +172,18 @@ class Program:
 
     def digest(self) -> str:
         """sha256 over heads (by content), operands and goals."""
-        return digest(self.vocabulary, self.heads, self.operands, (self.values, self.gradients))
-
-
-def digest(
-    vocabulary: Vocabulary, heads: Sequence[int], operands: Iterable[tuple[int | None, ...]], more: tuple[Any, ...]
-) -> str:
-    """sha256 over heads (by content), operands, and what else sets one graph apart from another."""
-    h = hashlib.sha256()
-    words: dict[int, int] = {}
-    for number in heads:
-        if number not in words:
-            words[number] = len(words)
-            head = vocabulary.heads[number]
-            h.update(repr((head[:2], vocabulary.spelled(head.type), head[3:])).encode())
-    h.update(array("q", [words[n] for n in heads]).tobytes())
-    flat = array("q")
-    for places in operands:
-        flat.append(-len(places) - 1)
-        flat.extend(places if None not in places else [-1 if o is None else o for o in places])  # type: ignore[arg-type]
-    h.update(flat.tobytes())
-    h.update(repr(more).encode())
-    return h.hexdigest()
+        h = hashlib.sha256()
+        words: dict[int, int] = {}
+        for number in self.heads:
+            if number not in words:
+                words[number] = len(words)
+                head = self.vocabulary.heads[number]
+                h.update(repr((head[:2], self.vocabulary.spelled(head.type), head[3:])).encode())
+        h.update(array("q", [words[n] for n in self.heads]).tobytes())
+        flat = array("q")
+        for o in self.operands:
+            flat.append(-len(o) - 1)
+            flat.extend(o)
+        h.update(flat.tobytes())
+        h.update(repr((self.values, self.gradients)).encode())
+        return h.hexdigest()

@@ -9,17 +9,15 @@ from typing import Any
 import torch
 
 from autograd_opt.verification.program.attribute_encoding import encode
-from autograd_opt.verification.program.instructions import PURE, UNREAD, VIEW, Malformed, Vocabulary, digest
-
-Signature = tuple[int, tuple[int | None, ...], tuple[bool, ...]]
-"""Head of a node, types of its operands, and which of them want a cotangent."""
+from autograd_opt.verification.program.instructions import PURE, UNREAD, VIEW, Malformed, Vocabulary
 
 
 @dataclass
 class Recorded:
     """A recorded graph as plain data, before any optimization.
 
-    `operands[i]` holds a node number, or None for a number or an absent operand.
+    `operands[i]` holds a node number, or None for a number or an absent operand;
+    `numbers[i]` says which numbers stand at those places; `needs[i]` which operands want a cotangent.
     """
 
     vocabulary: Vocabulary
@@ -28,28 +26,76 @@ class Recorded:
     operands: list[tuple[int | None, ...]]
     pure: bytearray
     grad: bytearray
-
-    def digest(self, leader: Sequence[int], roots: Sequence[int], leaves: Sequence[int]) -> str:
-        """sha256 over the nodes, their hooks, who stands for whom, and what is asked for."""
-        hooked = [i for i, n in enumerate(self.nodes) if n.hooks is not None]
-        merged = [(i, to) for i, to in enumerate(leader) if to != i]
-        return digest(self.vocabulary, self.heads, self.operands, (hooked, merged, list(roots), list(leaves)))
-
-    def signature(self, i: int, leader: Sequence[int] | None = None) -> Signature:
-        """What the rule of node `i` is traced by, its operands read off their leaders where these are given."""
-        heads, places = self.vocabulary.heads, self.operands[i]
-        if leader is not None:
-            places = tuple([None if o is None else leader[o] for o in places])
-        kinds = tuple([None if o is None else heads[self.heads[o]].type for o in places])
-        return self.heads[i], kinds, tuple([o is not None and self.grad[o] == 1 for o in places])
+    unique: list[str]
 
 
 FROM_EITHER_END = frozenset(
     """softmax log_softmax sum mean logsumexp var std cumsum cumprod prod amax amin glu gather scatter_add index_add
     index_copy index_select narrow select unbind chunk split split_with_sizes cat vector_norm""".split())
 """Operators whose attribute `dim` names axes of their first operand."""
+NOTHING: dict[Any, Any] = {}
+Row = tuple[Any, ...]
+"""A node as `kept` writes it: operator, type, flags, places of the operands, attributes, numbers among the operands."""
+
+
 class Freed(LookupError):
     """A run has released what the node saved."""
+
+
+FREED = object()
+"""In place of a number that a run has released."""
+
+
+class Kept:
+    """What `convert` reads of a node, for when it is read later: neither tensors nor the run."""
+
+    __slots__ = ("attributes", "device", "dtype", "hooks", "is_leaf", "numbers", "op", "operands", "requires_grad",
+                 "shape")
+
+    def __init__(self, row: Row, before: Sequence[Kept]):
+        (self.op, self.shape, self.dtype, self.device, self.is_leaf, self.requires_grad, self.hooks, places,
+         self.attributes, self.numbers) = row
+        self.operands = tuple([None if o is None else before[o] for o in places])
+
+
+def settled(value: Any) -> Any:
+    """A value that nobody else can change, and that `encode` writes the same."""
+    if type(value) in (list, tuple):
+        return type(value)(map(settled, value))
+    hash((value.start, value.stop, value.step) if type(value) is slice else value)
+    return value
+
+
+def kept(nodes: Sequence[Any]) -> list[Row]:
+    """All nodes, each with an index and after its operands: `restored` makes of the rows what `convert` reads.
+
+    Raises
+    ------
+    TypeError, LookupError : something cannot be read, or might change.
+    """
+    rows: list[Row] = []
+    for node in nodes:
+        places = tuple([None if o is None else o.index for o in node.operands])
+        attributes, numbers = node.attributes or NOTHING, NOTHING
+        if len(places) > 2 and None in places:
+            numbers = {k: FREED if node.spent else number_of(node, k) for k, o in enumerate(places) if o is None}
+        if attributes or numbers:
+            try:
+                hash((*attributes.values(), *numbers.values()))
+            except TypeError:                # some of them is a list, or a slice
+                attributes = {k: settled(v) for k, v in attributes.items()}
+                numbers = {k: settled(v) for k, v in numbers.items()}
+        rows.append((node.op, node.shape, node.dtype, node.device, node.is_leaf, node.requires_grad,
+                     None if node.hooks is None else True, places, attributes, numbers))
+    return rows
+
+
+def restored(rows: Sequence[Row]) -> list[Kept]:
+    """The nodes of which `kept` has made the rows."""
+    out: list[Kept] = []
+    for row in rows:
+        out.append(Kept(row, out))
+    return out
 
 
 def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
@@ -59,7 +105,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
     ------
     Malformed : an operand is not a node of the list, or comes after its use.
     """
-    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)))
+    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)), [])
     heads, operands, pure, grad = recorded.heads, recorded.operands, recorded.pure, recorded.grad
     position: dict[Any, int] = {}
     head_of, type_of = vocabulary.head, vocabulary.type
@@ -88,6 +134,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
             except Freed:                        # it is as pure as it was, but unlike any other
                 coded, effect = (UNREAD,), i + 1
             except (TypeError, LookupError, RecursionError):
+                recorded.unique.append(op.name)
                 coded, effect, pure[i] = (UNREAD,), i + 1, 0
         requires_grad = node.requires_grad
         grad[i] = requires_grad
@@ -150,6 +197,10 @@ def readable(node: Any) -> bool:
 
 def number_of(node: Any, k: int) -> Any:
     """The Python number (or None) at operand k of a node with three or more operands."""
+    if isinstance(node, Kept):
+        if node.numbers[k] is FREED:
+            raise Freed
+        return node.numbers[k]
     from autograd_opt.engine.saved_values import node_saved
 
     if node.spent:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import html
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.errors import VerificationError
 
-FORMAT = 3
+FORMAT = 2
 SHOWN = 64
 """Numbers of one tensor that a counterexample prints."""
 
@@ -143,6 +143,24 @@ class Verdict(NoBool):
         return f"{self.goal}: {self.status}{tail}"
 
 
+class Late:
+    """A text that may be given as a function which makes it when it is first read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, owner: Any, kind: type) -> str:
+        if owner is None:
+            return ""
+        value = owner.__dict__[self.name]
+        if not isinstance(value, str):
+            value = owner.__dict__[self.name] = value()
+        return str(value)
+
+    def __set__(self, owner: Any, value: str | Callable[[], str]) -> None:
+        owner.__dict__[self.name] = value
+
+
 @dataclass(frozen=True)
 class Verification(NoBool):
     """The answer for a graph: overall and per goal.
@@ -159,7 +177,7 @@ class Verification(NoBool):
     evidence : what engines saw that proves nothing by itself.
     stats : counts and seconds.
     goals : one `Verdict` per leaf and output.
-    original, optimized : hashes of the graph as written and as optimized: nodes, leaders, and what is asked for.
+    original, optimized : hashes of the two joint graphs.
     recorded : with `save=`, the graph itself, for `replay`.
 
     Examples
@@ -186,10 +204,19 @@ class Verification(NoBool):
     evidence: tuple[str, ...] = ()
     stats: Mapping[str, Any] = field(default_factory=dict)
     goals: tuple[Verdict, ...] = ()
-    original: str = ""
-    optimized: str = ""
+    original: Late = Late()
+    optimized: Late = Late()
     engine: str = ""
     recorded: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dict__}
+
+    def with_stats(self, **stats: Any) -> Verification:
+        """The same with these counts as well and without its graph; what is made late is not made for that."""
+        other = object.__new__(Verification)
+        other.__dict__.update(self.__dict__, recorded=None, stats={**self.stats, **stats})
+        return other
 
     @property
     def leaves(self) -> tuple[Verdict, ...]:

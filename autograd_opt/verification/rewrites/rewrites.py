@@ -210,9 +210,11 @@ def untouchable(recorded: Recorded, k: int, kept: Collection[int]) -> bool:
 def sums(recorded: Recorded, leader: Sequence[int], k: int) -> bool:
     """Is the rule of an operator of the user's additive?  What lies between gets another part of its cotangent then."""
     vocabulary, op = recorded.vocabulary, recorded.nodes[k].op
-    signature = recorded.signature(k, leader)
-    made = Differentiator(recorded).traced(op, signature)
-    return made is not None and additive(made, vocabulary, vocabulary.heads[signature[0]].type, signature[1], set())
+    places = [None if o is None else leader[o] for o in recorded.operands[k]]
+    kinds = [None if o is None else vocabulary.heads[recorded.heads[o]].type for o in places]
+    needs = [o is not None and recorded.grad[o] == 1 for o in places]
+    made = Differentiator(recorded).template(recorded.heads[k], op, kinds, needs, None)
+    return made is not None and additive(made, vocabulary, vocabulary.heads[recorded.heads[k]].type, kinds, set())
 
 
 def between(recorded: Recorded, leader: Sequence[int], node: int, cut: set[int]) -> list[int] | None:
@@ -247,6 +249,7 @@ def program(recorded: Recorded, leader: Sequence[int], cut: list[int], inner: li
         + [tuple([None if o is None else place[leader[o]] for o in recorded.operands[n]]) for n in inner],
         bytearray([1] * len(place)),
         bytearray([recorded.grad[n] for n in [*cut, *inner]]),
+        [],
     )
     roots = [place[root]]
     leaves = [k for k, c in enumerate(cut) if recorded.grad[c] and recorded.grad[root]]

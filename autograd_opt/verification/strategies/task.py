@@ -112,13 +112,6 @@ class Task:
             return self.original.copy()
         return self.differentiator.program(self.leader, self.roots, self.leaves)
 
-    @functools.cached_property
-    def digests(self) -> dict[str, Any]:
-        """The hashes of the graph as written and as optimized."""
-        original = self.recorded.digest(range(len(self.nodes)), self.roots, self.leaves)
-        optimized = self.recorded.digest(self.leader, self.roots, self.leaves) if self.merged else original
-        return {"original": original, "optimized": optimized}
-
     def position(self, node: Any, what: str) -> int:
         found = node if isinstance(node, int) else self.where.get(id(node))
         if found is None or not 0 <= found < len(self.nodes):
@@ -137,7 +130,8 @@ class Task:
             "merged": sum(self.leader[i] != i for i in range(len(self.nodes))),
         }
         common: dict[str, Any] = {
-            **self.digests,
+            "original": (digest := self.original.digest()),
+            "optimized": digest if self.original.same(self.optimized) else self.optimized.digest(),
             "stats": stats,
             "trust": trust(h.op for h in self.used() if h.op in LINEAR),
         }
@@ -256,7 +250,7 @@ class Task:
 
 def listed(values: Any, what: str) -> list[Any]:
     """The members of a sequence; neither text nor a mapping is taken for one."""
-    if type(values) is not list and (not isinstance(values, Iterable) or isinstance(values, (str, Mapping))):
+    if not isinstance(values, Iterable) or isinstance(values, (str, Mapping)):
         raise Malformed(f"{what} is of type {type(values).__name__}, not a sequence")
     return list(values)
 

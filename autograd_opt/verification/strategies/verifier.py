@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,12 +113,40 @@ def of_run(key: memory_cache.Key | None, question: Question, as_written: bool) -
 
     `as_written` says that no pass had a part in it: whether it goes as written is seen without a rule.
     """
-    return decide(key, question, at_sight=unchanged.answer if as_written else congruence.answer)
+    loosely = None if key is None else memory_cache.loosely(*question)
+    known = memory_cache.find(loosely)
+    if known is not None and key is not None and (again := for_this_graph(known, key, question)) is not None:
+        return again
+    if not memory_cache.met(loosely):
+        loosely = None
+    if not as_written:
+        return decide(key, question, loosely=loosely, at_sight=True)
+    try:
+        found = unchanged.answer(key, question.nodes, question.roots, question.leaves)
+    except Exception:  # what is wrong is said by who proves it
+        found = None
+    if found is None:
+        return decide(key, question)
+    memory_cache.keep(key if loosely is None else loosely, found, rows=3)
+    return found
+
+
+def for_this_graph(known: Verification, key: memory_cache.Key, question: Question) -> Verification | None:
+    """The verdict on a graph that differs in numbers which the proof has not read; None where it cannot be read."""
+    nodes, roots, leaves, leader, *_ = question
+    try:
+        original, optimized = unchanged.digests(key, nodes, roots, leaves, leader)
+    except (TypeError, LookupError):
+        return None
+    return replace(known, original=original, optimized=optimized)
 
 
 def decide(key: memory_cache.Key | None, question: Question, save: str | Path | None = None,
-           at_sight: Callable[[Task, How], Verification | None] | None = None) -> Verification:
-    """The answer to a question of this key that this process has not answered; `at_sight` proves without sweeps."""
+           at_sight: bool = False, loosely: memory_cache.Key | None = None) -> Verification:
+    """The answer to a question of this key that this process has not answered.
+
+    `loosely`: the key under which a proof without sweeps, `at_sight`, is kept instead.
+    """
     *graph, how = question
     made: list[Task] = []
 
@@ -128,20 +155,26 @@ def decide(key: memory_cache.Key | None, question: Question, save: str | Path | 
             made.append(Task(*graph))
         return made[0]
 
-    found = None
     with uncollected():
-        if at_sight is not None and key is not None:
-            with suppress(Exception):        # what is wrong is said by who proves it
-                found = at_sight(task(), how)
-        found = asked(task, how) if found is None else found
+        seen = congruent(key, task, how) if at_sight and key is not None else None
+        found = asked(task, how) if seen is None else seen
     if save is not None and made:
         from autograd_opt.verification.certificate import contents
 
         found = replace(found, recorded=contents(made[0], how, found))
         found.to_json(save)
     else:
-        memory_cache.keep(key, found, made[0].differentiator.read_rules if made else ())
+        users = made[0].differentiator.read_rules if made else ()
+        memory_cache.keep(key if seen is None or loosely is None else loosely, found, 1 if seen is None else 3, users)
     return found
+
+
+def congruent(key: memory_cache.Key, task: Callable[[], Task], how: How) -> Verification | None:
+    """What is proved without sweeps."""
+    try:
+        return congruence.answer(key, task(), how)
+    except Exception:  # what is wrong is said by who proves it
+        return None
 
 
 def asked(task: Callable[[], Task], how: How) -> Verification:
