@@ -33,7 +33,7 @@ USUAL: dict[str, Any] = {"optimize": True, "passes": None, "verify": False, "ano
 """The options of a region, in the order in which `configure` takes them; nothing is kept after a call."""
 PATIENCE: int | None = 8
 """Recorded calls in a row that save less than recording takes, after which calls run as written."""
-NOT_COMPILED = "a call of what ao.optimize or ao.compile was given is recorded as it runs: torch.compile ends its graph there"
+NOT_COMPILED = "a call of what ao.optimize or ao.compile was given is recorded: torch.compile ends its graph before it"
 
 
 class Region:

@@ -66,7 +66,7 @@ def execution_order() -> list[Any]:
         return _original["execution_order"]()
     tape = thread_state.get_active()
     ends = {n.index for n in run.targets or () if n is not None} & run.below().keys()
-    return [tape.node(i) for i in sorted(run.reached() | ends, reverse=True)]  # type: ignore[union-attr]
+    return [tape.node(i) for i in sorted(run.reached() | ends, reverse=True)]
 
 
 def gradient_edge(t: Any) -> Any:
