@@ -126,7 +126,8 @@ def change_requires_grad(t: Tensor, value: bool) -> None:
                     if view_history.leads_nowhere(node):
                         t._made = private.version_of(t)  # type: ignore[attr-defined]       # in graphs to come, too
                     handles.become_leaf(t)
-            if value and "_made_here" not in t.__dict__ and (tape is None or not KEPT_BY_DETACH & t.__dict__.keys()):
+            kept = KEPT_BY_DETACH & t.__dict__.keys() or view_history.leads_nowhere(node)
+            if value and "_made_here" not in t.__dict__ and (tape is None or not kept):
                 give_to_torch(t)
             else:
                 t._requires_grad = value

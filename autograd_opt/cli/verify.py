@@ -77,7 +77,7 @@ def watching(
 ) -> Iterator[Found]:
     """While open, every backward run of an optimizing graph is verified first."""
     found = Found()
-    seen: dict[tuple[str, str], Status] = {}
+    seen: set[tuple[str, str]] = set()
     prepare, usual = AutogradGraph.prepare, entry.backward_usual
 
     def prepared(self: Any, roots: Sequence[Any], inputs: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -90,15 +90,17 @@ def watching(
         if not self.optimize:
             return out
         question = asked(self, roots, inputs)
-        if len(found.runs) >= limit and structure(question) not in seen:
-            found.skipped += 1
+        if len(found.runs) >= limit:
+            if structure(question) in seen:
+                found.repeated += 1
+            else:
+                found.skipped += 1
             return out
         v = verify(**question, budget=budget)
-        hashes = v.original, v.optimized
-        if seen.get(hashes) is v.status and v.original:      # a rule may be another one since, and the answer with it
+        if (v.original, v.optimized) in seen and v.original:
             found.repeated += 1
         else:
-            seen[hashes] = v.status
+            seen.add((v.original, v.optimized))
             found.runs.append((self.label, v))
             on_verdict(self.label, v)
         return out
@@ -129,7 +131,7 @@ def structure(question: dict[str, Any]) -> tuple[str, str] | None:
     """The hashes that a verdict about this run would have; None where there would be none."""
     try:
         task = Task(**{"leaves": None, "leader": None, "alive": None, **question})
-        return task.digests["original"], task.digests["optimized"]
+        return task.original.digest(), task.optimized.digest()
     except Exception:  # what is wrong with it is not looked into beyond the limit
         return None
 

@@ -192,6 +192,10 @@ def own_flag(t: Tensor) -> bool:
     return edge is not None
 
 
+HISTORIES = (torch.strided, torch.sparse_coo)
+"""Layouts of bases whose views have a history here."""
+
+
 def late(t: Tensor, own: bool = False) -> Any:
     """A node for a view that was made before its base required grad; None where `t` is none, or a leaf of its `own`.
 
@@ -203,7 +207,7 @@ def late(t: Tensor, own: bool = False) -> Any:
     base: Any = private.base_of(t)
     node = None if base is None else base.__dict__.get("_node")
     if node is None or node.is_leaf:
-        if base is None or not requires_grad(base):
+        if base is None or base.layout not in HISTORIES or not requires_grad(base):
             return None
         leaf: Any = private.TensorBase.is_leaf
         torchs = "_made" not in t.__dict__

@@ -49,8 +49,8 @@ def bind_einsum(equation: str, operands: Any, path: Any = None) -> Any:
         raise TypeError("no rule for operands of several types")
     shapes = [t.shape for t in operands]
     terms, out = spelled_out(equation, tuple(map(len, shapes)))
-    if len(terms) == 1 and len(out) == len(terms[0]):
-        raise TypeError("no rule for axes in another order, which are a view")
+    if len(terms) == 1 and len(out) == len(terms[0]) and thread_state.get_recording() is not None:
+        raise TypeError("axes in another order are a view, which the rule does not give")
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
         for letter, n in zip(term, shape, strict=True):

@@ -7,6 +7,7 @@ an optimized graph has left to run, forward and backward.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import io
 import queue
@@ -234,6 +235,14 @@ def loads(frame: Any) -> bool:
     return frame is not None
 
 
+def collects(frame: Any) -> bool:
+    """True if Python's garbage collector has called this code, or what has called it."""
+    codes = {getattr(call, "__code__", None) for call in gc.callbacks}
+    while frame is not None and frame.f_code not in codes:
+        frame = frame.f_back
+    return frame is not None
+
+
 def outside_effect(function: Any, frame: Any) -> str:
     """What a function written in C does that a repetition would not do; empty where nothing is known."""
     owner, name = function.__self__, function.__name__
@@ -246,6 +255,8 @@ def outside_effect(function: Any, frame: Any) -> str:
     if function in (print, input) or (isinstance(owner, EFFECTS) and not loads(frame)):
         return f"it calls {name}"
     module = getattr(owner, "__name__", "") if isinstance(owner, types.ModuleType) else ""
+    if module in OUTWARD and collects(frame):
+        return ""
     caller = frame.f_globals.get("__name__")
     return f"it calls {name}" if module in OUTWARD and not of_library(caller) else ""
 

@@ -166,7 +166,7 @@ def install(Op apart):
 
 cpdef bint of_a_leaf(object below) except -1:
     """Is the base of a view a leaf of torch's own that requires grad?"""
-    return type(below) is not CustomTensor and ao_needs_grad(below) and ao_is_leaf(below)
+    return type(below) is not CustomTensor and ao_strided(below) and ao_needs_grad(below) and ao_is_leaf(below)
 
 
 cdef bint torchs_own(object r) except -1:

@@ -14,6 +14,7 @@ from autograd_opt.graph import handles, thread_state, view_history
 from autograd_opt.graph.handles import geometry
 from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.graph.view_history import (
+    HISTORIES,
     ITSELF,
     OF_SPARSE,
     Making,
@@ -172,10 +173,6 @@ def refuse_origin(node: Any, written: Any) -> None:
         raise refused(Making.MULTI_OUTPUT_NODE, ITSELF, written)
     if name == "function":
         raise refused(Making.IN_CUSTOM_FUNCTION, ITSELF, written)
-
-
-HISTORIES = (torch.strided, torch.sparse_coo)
-"""Layouts of bases whose views have a history here."""
 
 
 def set_apart(out: Any, source: Any = None) -> bool:

@@ -103,7 +103,9 @@ mutant(
     lambda: _both(replaced(views, "protect", nothing), replaced(view_history, "refuse_making", nothing)),
     "22 write to one output of unbind",
 )
-mutant("requires_grad_ keeps the history", replaced(handles, "become_leaf", nothing), "10 result becomes a leaf")
+mutant(
+    "requires_grad_ keeps the history", replaced(tensor_methods, "give_to_torch", nothing), "10 result becomes a leaf"
+)
 mutant(
     "a write is recorded on its old operands",
     replaced(views, "rewrite", lambda op, found, operands, attributes, target, extra=None: found[0]),

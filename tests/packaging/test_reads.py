@@ -10,15 +10,15 @@ import pytest
 import autograd_opt
 
 PACKAGE = Path(autograd_opt.__file__).parent
-HEADER = PACKAGE / "abi" / "ctorch.pxd"
+HEADERS = [PACKAGE / "abi" / name for name in ("cpython.h", "torch_tensor.h")]
 MODULES = [path for path in sorted(PACKAGE.rglob("*.pyx")) if path != PACKAGE / "abi" / "tensor_info.pyx"]
 WORD = re.compile(r"\b[A-Za-z_]\w*\b")
 
 
 def c_functions() -> dict[str, str]:
-    """Name -> text of every function and macro in C of the header."""
-    text = HEADER.read_text().partition('"""\n    object ')[0]
-    parts = re.split(r"^    static (?=[^;{]*\()", text, flags=re.MULTILINE)[1:]
+    """Name -> text of every function and macro in C of the headers."""
+    text = "".join(header.read_text() for header in HEADERS)
+    parts = re.split(r"^static (?=[^;{]*\()", text, flags=re.MULTILINE)[1:]
     functions = {found[1]: part for part in parts if (found := re.search(r"\b(ao_\w+)\(", part))}
     return {**dict(re.findall(r"^ *#define (\w+)\(\w+\)(.*)$", text, flags=re.MULTILINE)), **functions}
 
