@@ -31,7 +31,7 @@ from autograd_opt.record.module_calls import take_calls
 from autograd_opt.record.own_bodies cimport answer_questions, learn_body
 from autograd_opt.record.reads import take_reads
 from autograd_opt.record.resting cimport forget_graphs, learn_graph, rests
-from autograd_opt.record.routes cimport Decomposed, Fill, Recorded, Route
+from autograd_opt.record.routes cimport Fill, Recorded, Route
 from autograd_opt.record.sites cimport forget_sites
 from autograd_opt.record.torch_function cimport handler_of, handlers
 
@@ -57,15 +57,14 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     if tp == NULL or (<Tape>tp).guarded or not mode_innermost() or foreign(relevant_args):
         return original(public_api, relevant_args, *args, **kwargs)
     handler = handlers.get(public_api)
+    learn_body(public_api, handler)
     if type(handler) is Recorded or type(handler) is Fill:
         return (<Route>handler).run(public_api, args, kwargs)
     if type(handler) is CrossEntropy:
         r = (<CrossEntropy>handler).record(args, kwargs)
         if r is not None:
             return r
-    if type(handler) is Decomposed:
-        learn_body(public_api, <Decomposed>handler)
-    elif public_api is BACKWARD and handler is not None:     # the run itself sees to it that no mode is asked
+    if public_api is BACKWARD and handler is not None:     # the run itself sees to it that no mode is asked
         lent(args, kwargs)
         return handler(public_api, args, kwargs)
     pop()

@@ -2,7 +2,8 @@
 
 Such a function begins by asking whether somebody wants it whole, and hands itself over.  The mode of this library takes
 the functions that have no operator apart: it calls the same body with the question answered no.  Once it has done so
-for a function, the question is answered no in its own body, and the detour is gone.
+for a function, the question is answered no in its own body, and the detour is gone.  A function that has an operator
+is asked for whole, but not by arguments that nothing follows: its own body's calls record nothing either.
 """
 
 import types
@@ -20,8 +21,9 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport CustomTensor, PlainTensor as Tensor
 from autograd_opt.graph.tape cimport Tape
 from autograd_opt.graph.thread_state cimport recording
-from autograd_opt.record.arguments cimport grad_on, mode_innermost
-from autograd_opt.record.routes cimport Decomposed
+from autograd_opt.record.arguments cimport follows, grad_on, mode_innermost
+from autograd_opt.record.cross_entropy cimport CrossEntropy
+from autograd_opt.record.routes cimport Chosen, Decomposed, Recorded
 from autograd_opt.record.torch_function cimport handlers
 
 ao_use_reads(reads_address())
@@ -45,13 +47,12 @@ def take_apart(function, handler):
     """Let `function` run its own body from the first call on."""
     cdef Py_ssize_t i = place_of(<PyObject *>function.__code__)
     if type(handler) is Decomposed and codes[i] == NULL:
-        note_body(function, i)
+        note_body(function, function.__code__, i)
 
 
-cdef int note_body(object function, Py_ssize_t i) except -1:
-    """Enter the code of `function`, for good: an address stays one object's."""
+cdef int note_body(object function, object code, Py_ssize_t i) except -1:
+    """Enter code in which `function` hands itself over, for good: an address stays one object's."""
     global count
-    code = function.__code__
     Py_INCREF(code)
     Py_INCREF(function)
     codes[i], functions[i] = <PyObject *>code, <PyObject *>function
@@ -59,36 +60,60 @@ cdef int note_body(object function, Py_ssize_t i) except -1:
     return 0
 
 
-cdef int learn_body(object function, Decomposed handler) except -1:
-    """`function` was handed over, from its own body, and is taken apart by calling that."""
+cdef int learn_body(object function, object handler) except -1:
+    """`function` was handed over, from the code that runs now, and may be taken apart by running that to its end."""
     cdef ao_frame_t frame
-    cdef object code
     cdef Py_ssize_t i
-    if type(function) is not FunctionType or function.__closure__ is not None or handler.cast or count >= ROOM // 4:
-        return 0                         # code with a closure is that of several functions
-    code = function.__code__
-    frame, i = ao_frame(), place_of(<PyObject *>code)
+    if count >= ROOM // 4 or type(function) is not FunctionType \
+            or type(handler) is not Decomposed and not by_operator(type(handler)):
+        return 0
+    if type(handler) is Decomposed:          # code with a closure is that of several functions
+        if function.__closure__ is not None or (<Decomposed>handler).cast:
+            return 0
+        body = (<Decomposed>handler).body
+        if type(body) is not FunctionType or body.__code__ is not function.__code__:
+            return 0
+    frame = ao_frame()
     if frame != NULL:
-        if ao_frame_code(frame) == <PyObject *>code and type(handler.body) is FunctionType and handler.body.__code__ is code \
-                and codes[i] == NULL:
-            note_body(function, i)
+        i = place_of(ao_frame_code(frame))
+        if codes[i] == NULL and (type(handler) is not Decomposed or ao_frame_code(frame) == <PyObject *>function.__code__):
+            note_body(function, <object>ao_frame_code(frame), i)
         ao_frame_done(frame)
     return 0
 
 
-cdef bint apart() except -1:
-    """Is the question asked in a body that a graph takes apart, and would it be the first to be asked?"""
+cdef enum:
+    WHOLE, IF_NONE_FOLLOWS, APART            # how a graph takes the function whose body asks the question
+
+
+cdef int taken() except -1:
+    """How the function that runs now is taken, where the mode of a graph would be the first to be asked."""
     cdef PyObject *tp = recording()
     cdef ao_frame_t frame
     cdef Py_ssize_t i
+    cdef object kind
     if tp == NULL or (<Tape>tp).guarded:
-        return False
+        return WHOLE
     frame = ao_frame()
     if frame == NULL:
-        return False
+        return WHOLE
     i = place_of(ao_frame_code(frame))
     ao_frame_done(frame)
-    return codes[i] != NULL and type(handlers.get(<object>functions[i])) is Decomposed and mode_innermost()
+    if codes[i] == NULL or not mode_innermost():
+        return WHOLE
+    kind = type(handlers.get(<object>functions[i]))
+    return APART if kind is Decomposed else IF_NONE_FOLLOWS if by_operator(kind) else WHOLE
+
+
+cdef inline bint by_operator(object kind) noexcept:
+    """Is this a route of a function that has an operator?"""
+    return kind is Recorded or kind is Chosen or kind is CrossEntropy
+
+
+cdef bint apart(object relevant_args) except -1:
+    """Is the question asked, with these arguments, in a body that a graph takes apart?"""
+    cdef int how = taken()
+    return how == APART or how == IF_NONE_FOLLOWS and not follows(<Tape>recording(), relevant_args, grad_on())
 
 
 cdef inline bint ours(object x) except -1:
@@ -163,22 +188,28 @@ cdef PyObject *latest = NULL             # the last of them
 
 cdef object any_has_torch_function(PyObject *self, PyObject *relevant_args):
     """`torch.overrides.has_torch_function`, which answers no in such a body."""
-    return False if ours(<object>relevant_args) and apart() else handing_over(ao_torch_answers(ANY, self, relevant_args))
+    return False if ours(<object>relevant_args) and apart(<object>relevant_args) else handing_over(ao_torch_answers(ANY, self, relevant_args))
 
 
 cdef object one_has_torch_function(PyObject *self, PyObject *argument):
     """`torch.overrides.has_torch_function_unary`, likewise."""
-    return False if ours(<object>argument) and apart() else handing_over(ao_torch_answers(ONE, self, argument))
+    return False if ours(<object>argument) and apart(<object>argument) else handing_over(ao_torch_answers(ONE, self, argument))
 
 
 cdef object each_has_torch_function(PyObject *self, ao_several arguments, Py_ssize_t n):
     """`torch.overrides.has_torch_function_variadic`, likewise."""
     cdef Py_ssize_t i
+    cdef int how
     for i in range(n):
         if not ours(<object>arguments[i]):
             break
     else:
-        if apart():
+        how = taken()
+        for i in range(n if how == IF_NONE_FOLLOWS else 0):
+            if follows(<Tape>recording(), <object>arguments[i], grad_on()):
+                how = WHOLE
+                break
+        if how:
             return False
     return handing_over(ao_torch_answers_of(EACH, self, arguments, n))
 
@@ -199,7 +230,7 @@ cdef object handing_over(object answer):
 
 def layer_has_torch_function(relevant_args):
     """`torch.overrides.has_torch_function` as layers ask it, by the name of its module: also no where gradients are off."""
-    return False if ours(relevant_args) and (apart() or nothing_follows()) else any_asked(relevant_args)
+    return False if ours(relevant_args) and (apart(relevant_args) or nothing_follows()) else any_asked(relevant_args)
 
 
 cdef int answer_questions(bint here) except -1:
