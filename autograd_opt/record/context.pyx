@@ -57,6 +57,8 @@ def handle_torch_function(public_api, relevant_args, *args, **kwargs):
     if tp == NULL or (<Tape>tp).guarded or not mode_innermost() or foreign(relevant_args):
         return original(public_api, relevant_args, *args, **kwargs)
     handler = handlers.get(public_api)
+    if handler is None:
+        handler = handler_of(public_api)
     learn_body(public_api, handler)
     if type(handler) is Recorded or type(handler) is Fill:
         return (<Route>handler).run(public_api, args, kwargs)
