@@ -64,7 +64,7 @@ cdef object refuse_leaf(object t):
     ))
 
 
-cdef bint leads_on(Node node) noexcept:
+cdef bint goes_on(Node node) noexcept:
     """Does a gradient of this result go anywhere?  A view made under no_grad requires grad because its base does."""
     return node.flags & (REQUIRES_GRAD | NOWHERE) == REQUIRES_GRAD
 
@@ -155,7 +155,7 @@ cdef class Call:
         if keeps and self.kept.balance is not None:
             self.kept.balance.begin(tape)
         self.roots = known + changed
-        self.written = [t for t, node in zip(written, changed) if leads_on(node)]
+        self.written = [t for t, node in zip(written, changed) if goes_on(node)]
         self.lead_to(leaves)
         self.held = Held(self.roots)
         self.held.__enter__()
@@ -178,7 +178,7 @@ cdef class Call:
     def published(self, list outputs):
         """The outputs, each with this call as its history where it requires grad; called outside of the graph."""
         cdef Node node
-        cdef list follows = [leads_on(node) for node in self.roots]
+        cdef list follows = [goes_on(node) for node in self.roots]
         cdef list tracked
         if all(follows):
             tracked = outputs + self.written

@@ -67,52 +67,36 @@ cdef Node leaf(Tape tape, object t):
     the leaf still belongs; so it gets a node of its own, with the identity as its rule.
     """
     cdef Node node, now, entry = tape.leaf_of(<PyObject *>t)
-    cdef bint mark, history
+    cdef bint mark, history, view, theirs = type(t) is not CustomTensor
     cdef uint32_t version
     if entry is None and type(t) is PlainTensor and not ao_plain(t):
         inner = private.unwrap_if_dead(t)
         if inner is not t:           # kept from inside a transform that has ended
             from autograd_opt.graph.references import kept_inside
             return <Node>kept_inside(t, inner)
-    if type(t) is CustomTensor:
-        mark = bool(getattr(t, MARK, False))
-    else:
-        mark = ao_needs_grad(t)
-        if mark and entry is None and not tape.late and not tape.exposed:
-            node = parameter(tape, t)
-            if node is not None:
-                tape.add_leaf(<PyObject *>t, node)
-                hold(tape, node, t)
-                return node
-    if mark and type(t) is not CustomTensor and (entry is None or not entry.flags & REQUIRES_GRAD) \
-            and not ao_grad_on(grad_enabled) and ao_is_view(t):
+    mark = ao_needs_grad(t) if theirs else bool(getattr(t, MARK, False))
+    if mark and theirs and entry is None and not tape.late and not tape.exposed:
+        node = parameter(tape, t)
+        if node is not None:
+            tape.add_leaf(<PyObject *>t, node)
+            hold(tape, node, t)
+            return node
+    view = ao_is_view(t)
+    if mark and theirs and view and (entry is None or not entry.flags & REQUIRES_GRAD) and not ao_grad_on(grad_enabled):
         mark = False                 # for this use: to ask torch for its history can be refused, or make it one
     if entry is not None and mark != (entry.flags & REQUIRES_GRAD != 0):
         entry = None                 # what was recorded so far keeps the flag of its time
-    history = mark and type(t) is not CustomTensor and not ao_is_leaf(t)
-    if history and tape.late and ao_is_view(t):
+    history = mark and theirs and not ao_is_leaf(t)
+    if history and tape.late and view:
         from autograd_opt.graph.view_history import own_flag
         history = own_flag(t)
-    if history and ao_is_view(t):
-        from autograd_opt.graph.view_history import written_inside
-        found = written_inside(tape, t)
-        if found is not None:
-            return <Node>found
-    if history and tape.stands:
-        from autograd_opt.graph.references import kept_inside
-        found = kept_inside(t)
-        if found is not None:
-            return <Node>found
-    if not history and (tape.late or mark and entry is None and type(t) is not CustomTensor) and ao_is_view(t) \
-            and not plain_below(t):
-        from autograd_opt.graph.view_history import late, own_flag
-        node = late(t, mark and (type(t) is CustomTensor or own_flag(t)))
-        if node is not None:
-            return node
+    node = computed_elsewhere(tape, t, mark, history) if history or view and (tape.late or mark and entry is None and theirs) else None
+    if node is not None:
+        return node
     if entry is not None:
         node = entry
     else:
-        if mark and not history and type(t) is not CustomTensor and not ao_is_leaf(t):
+        if mark and not history and theirs and not ao_is_leaf(t):
             from autograd_opt.graph.view_history import refuse_foreign
             refuse_foreign(t)
             mark = False                 # for this use
@@ -157,6 +141,24 @@ cdef Node leaf(Tape tape, object t):
     if now is not node:
         now.flags = (now.flags & ~<uint32_t>REQUIRES_GRAD) | (node.flags & REQUIRES_GRAD)
     return now
+
+
+cdef Node computed_elsewhere(Tape tape, object t, bint mark, bint history):
+    """The node of a tensor whose value has a history in torch's graph or another, or comes to one; None for any other."""
+    if not history:
+        if plain_below(t):
+            return None
+        from autograd_opt.graph.view_history import late, own_flag
+        return <Node>late(t, mark and (type(t) is CustomTensor or own_flag(t)))
+    if ao_is_view(t):
+        from autograd_opt.graph.view_history import written_inside
+        found = written_inside(tape, t)
+        if found is not None:
+            return <Node>found
+    if not tape.stands:
+        return None
+    from autograd_opt.graph.references import kept_inside
+    return <Node>kept_inside(t)
 
 
 cdef Node parameter(Tape tape, object t):

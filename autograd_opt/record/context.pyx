@@ -18,9 +18,8 @@ from autograd_opt.abi.ctorch cimport (
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.structure import forget_roots
 from autograd_opt.graph.tape cimport Tape
-from autograd_opt.graph.thread_state cimport recording, set_paused
+from autograd_opt.graph.thread_state cimport exclude_autograd, include_autograd, recording, set_paused
 from autograd_opt.graph.thread_state import saving_hooks, set_active_tape
-from autograd_opt.graph.thread_state cimport exclude_autograd, include_autograd
 from autograd_opt.record.arguments cimport MODE, foreign, lent, mode_innermost
 from autograd_opt.record.entries import take_methods, take_operators
 from autograd_opt.record.function_entries import take

@@ -18,9 +18,8 @@ from autograd_opt.graph.handles cimport wrote
 from autograd_opt.graph.node cimport NODE, CustomTensor, PlainTensor as Tensor
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape
-from autograd_opt.graph.thread_state cimport recording
+from autograd_opt.graph.thread_state cimport include_views, recording
 from autograd_opt.graph.late_bases import base_became_late
-from autograd_opt.graph.thread_state cimport include_views
 from autograd_opt.record.arguments cimport (
     follows, foreign, grad_on, is_tensor, lend, mode_innermost, open_to, own_tensor,
 )

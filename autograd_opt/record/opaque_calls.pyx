@@ -17,8 +17,7 @@ from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, Op, current_source, fr
 from autograd_opt.graph.handles cimport attach, handle
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape
-from autograd_opt.graph.thread_state cimport recording, set_paused
-from autograd_opt.graph.thread_state cimport included_autograd, torch_autograd
+from autograd_opt.graph.thread_state cimport included_autograd, recording, set_paused, torch_autograd
 from autograd_opt.record.arguments cimport is_tensor, lent, plain_argument
 from autograd_opt.record.autocast cimport with_casts
 from autograd_opt.record.guard cimport enter, leave

@@ -23,9 +23,8 @@ from autograd_opt.graph.node cimport REQUIRES_GRAD, Node, version_of
 from autograd_opt.graph.runs import _local as running
 from autograd_opt.graph.tape cimport Tape, active_tape, tape_here
 from autograd_opt.graph.thread_state cimport recording
-from autograd_opt.graph.thread_state import set_saving_hooks
+from autograd_opt.graph.thread_state import excluded_autograd, set_saving_hooks
 from autograd_opt.graph.tensor import connected
-from autograd_opt.graph.thread_state import excluded_autograd
 from autograd_opt.record.guard cimport set_grad_mode, user_state
 
 ao_use_reads(reads_address())

@@ -23,8 +23,7 @@ from autograd_opt.graph.node cimport (
     ELEMENTWISE, NOWHERE, REDUCES, REQUIRES_GRAD, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of, version_of,
 )
 from autograd_opt.graph.tape cimport Tape, active_tape
-from autograd_opt.graph.thread_state cimport recording
-from autograd_opt.graph.thread_state cimport torch_autograd
+from autograd_opt.graph.thread_state cimport recording, torch_autograd
 from autograd_opt.ops.binding cimport placed
 from autograd_opt.record.arguments cimport (
     grad_on, is_tensor, lend_all, lent, none_follows, own_tensor, plain_argument, tracked,
