@@ -217,6 +217,7 @@ DRAWING = (random.Random, np.random.RandomState, np.random.Generator, np.random.
 OUTWARD = frozenset("time _warnings posix nt _io".split())
 """Modules written in C that look at the world outside, or change it."""
 LOADING = frozenset("importlib._bootstrap importlib._bootstrap_external linecache zipimport".split())
+RECORDING = "autograd_opt.plans.recording"
 EFFECTS = (io.IOBase, queue.SimpleQueue)
 """Classes of objects whose methods have effects, or results, that nothing else shows."""
 
@@ -229,10 +230,12 @@ def puts_back(frame: Any) -> bool:
 
 
 def loads(frame: Any) -> bool:
-    """True if Python itself reads a file: a module, or the line of a warning."""
-    while frame is not None and frame.f_globals.get("__name__") not in LOADING:
+    """True if Python itself runs this code, once for all calls: it reads a module, or the line of a warning."""
+    name = frame.f_globals.get("__name__")
+    while name not in LOADING and name != RECORDING and frame.f_back is not None:
         frame = frame.f_back
-    return frame is not None
+        name = frame.f_globals.get("__name__")
+    return name in LOADING
 
 
 def collects(frame: Any) -> bool:
@@ -250,7 +253,7 @@ def outside_effect(function: Any, frame: Any) -> str:
         if name in ("seed", "initial_seed"):
             return "it asks a generator for its seed"
         return "it seeds a generator" if name in SEEDING and not puts_back(frame) else ""
-    if isinstance(owner, DRAWING):
+    if isinstance(owner, DRAWING) and not loads(frame):
         return "it draws random numbers outside torch"
     if function in (print, input) or (isinstance(owner, EFFECTS) and not loads(frame)):
         return f"it calls {name}"

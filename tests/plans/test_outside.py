@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import importlib
 import io
 import multiprocessing
 import queue
@@ -23,6 +24,7 @@ import torch
 from torch.autograd import forward_ad
 
 import autograd_opt as ao
+from autograd_opt.plans.capture import Watch
 
 Tensor = torch.Tensor
 OWN = torch.Generator()
@@ -310,3 +312,41 @@ def test_an_object_that_refuses_attributes_is_reached() -> None:
     f = ao.compile(lambda x: x * picky.scale)
     for _ in range(4):
         assert f(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+SOURCE = """
+import random
+OWN = random.Random(3)
+DRAWN = [OWN.random() for _ in range(3)]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A folder of modules to import."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_what_a_module_draws_when_it_is_imported_is_drawn_once(folder: Any) -> None:
+    """Whoever imports it: a library does, at the first call of a function of its own."""
+    (folder / "drawing_once.py").write_text(SOURCE)
+    with Watch() as imports:
+        module = importlib.import_module("drawing_once")
+    with Watch() as draws:
+        module.OWN.random()
+    assert (imports.reason, draws.reason) == ("", "it draws random numbers outside torch")
+
+
+def test_a_function_that_is_called_while_a_module_is_imported_draws_at_each_call(folder: Any) -> None:
+    (folder / "compiled_while_imported.py").write_text("""
+import random
+import torch
+import autograd_opt as ao
+OWN = random.Random(3)
+compiled = ao.compile(lambda x: x * OWN.random())
+found = [compiled(torch.ones(1)).item() for _ in range(4)]
+""")
+    found = importlib.import_module("compiled_while_imported").found
+    own = random.Random(3)
+    assert found == [pytest.approx(own.random()) for _ in range(4)]
