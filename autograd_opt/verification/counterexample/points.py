@@ -44,7 +44,6 @@ def refute(
     optimized: Program,
     goals: Sequence[tuple[str, int | None, int | None]],
     *,
-    names: Mapping[int, str],
     budget: int = 2_000_000,
     seconds: float = 10.0,
     seed: int = 0,
@@ -69,7 +68,7 @@ def refute(
             D = Rational(total, deadline)
             for some in (goals, *([g] for g in goals if len(goals) > 1)):
                 try:
-                    found = evaluate_at(D, original, optimized, some, pool, seed * 1000 + attempt, names, nodes, point)
+                    found = evaluate_at(D, original, optimized, some, pool, seed * 1000 + attempt, nodes, point)
                 except Outside as error:
                     last = str(error)
                     continue
@@ -80,7 +79,7 @@ def refute(
                     def again(D: Rational, fixed: dict[str, fmpq], made: dict[str, Any], goal: Any = found[0],
                               pool: Any = pool, key: int = seed * 1000 + attempt) -> Any:
                         only = [g for g in goals if g[0] == goal]
-                        return evaluate_at(D, original, optimized, only, pool, key, names, nodes, made, fixed)
+                        return evaluate_at(D, original, optimized, only, pool, key, nodes, made, fixed)
 
                     if not frozen:
                         found, point = shrunk(again, found, point, total - D.spent, deadline)
@@ -151,7 +150,6 @@ def evaluate_at(
     goals: Any,
     pool: Sequence[fmpq],
     key: int,
-    names: Mapping[int, str],
     nodes: Any,
     point: dict[str, Any],
     fixed: Mapping[str, fmpq] = MappingProxyType({}),
@@ -174,13 +172,8 @@ def evaluate_at(
                 given = recorded(head, nodes, shape)
             else:
                 given.reshape(-1)[:] = [fmpq(1) if one else rng.choice(pool or POOLS[2]) for _ in range(given.size)]
-            name = (
-                names.get(head.effect - 1, f"%{head.effect - 1}")
-                if head.op == "leaf"
-                else f"seed {head.effect - 1}"
-                if head.op == "seed"
-                else f"{'draw' if head.op in DRAWS else 'memory written'} %{head.effect - 1}"
-            )
+            kind = {"leaf": "%", "seed": "seed "}.get(head.op, "draw %" if head.op in DRAWS else "memory written %")
+            name = f"{kind}{head.effect - 1}"
             if name in fixed:
                 given.fill(fixed[name])
             point[name] = nested(given)

@@ -98,8 +98,6 @@ class Field(Domain):
     def call(self, name: str, x: Any) -> Any:
         x = self.lift(x)
         self.charge(1 + x.size // 16)
-        if name == "sqrt":
-            return mix(x, self.key("sqrt"))
         return mix(x, self.key(name))
 
     def key(self, name: str) -> int:

@@ -141,7 +141,7 @@ class Differentiator:
             if key in self.templates:
                 template = self.templates[key]
             else:
-                template = self.templates[key] = self.template(head_number, node.op, kinds, needs, parts)
+                template = self.templates[key] = self.template(node.op, head_number, kinds, needs, parts)
             environment = list(parts) if parts is not None else [g]
             environment.append(i)
             environment += targets
@@ -193,7 +193,8 @@ class Differentiator:
             g if old is None else program.append(vocabulary.head(ADD, (), kinds[part]), (old, g), origin)
         )
 
-    def template(self, head_number: int, op: Any, kinds: list[Any], needs: list[bool], parts: Any) -> Template | None:
+    def template(self, op: Any, head_number: int, kinds: Sequence[Any], needs: Sequence[bool],
+                 parts: Any = None) -> Template | None:
         """The template of a signature; None where the rule cannot be traced."""
         vocabulary = self.recorded.vocabulary
         head = vocabulary.heads[head_number]

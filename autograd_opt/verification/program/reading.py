@@ -11,13 +11,15 @@ import torch
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instructions import PURE, UNREAD, VIEW, Malformed, Vocabulary
 
+Signature = tuple[int, tuple[int | None, ...], tuple[bool, ...]]
+"""Head of a node, types of its operands, and which of them want a cotangent."""
+
 
 @dataclass
 class Recorded:
     """A recorded graph as plain data, before any optimization.
 
-    `operands[i]` holds a node number, or None for a number or an absent operand;
-    `numbers[i]` says which numbers stand at those places; `needs[i]` which operands want a cotangent.
+    `operands[i]` holds a node number, or None for a number or an absent operand.
     """
 
     vocabulary: Vocabulary
@@ -27,6 +29,13 @@ class Recorded:
     pure: bytearray
     grad: bytearray
     unique: list[str]
+
+    def signature(self, i: int, leader: Sequence[int] | None = None) -> Signature:
+        """That of node i, its operands read off their leaders."""
+        heads = self.vocabulary.heads
+        places = [o if o is None or leader is None else leader[o] for o in self.operands[i]]
+        kinds = tuple([None if o is None else heads[self.heads[o]].type for o in places])
+        return self.heads[i], kinds, tuple([o is not None and self.grad[o] == 1 for o in places])
 
 
 FROM_EITHER_END = frozenset(

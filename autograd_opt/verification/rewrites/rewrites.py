@@ -209,12 +209,9 @@ def untouchable(recorded: Recorded, k: int, kept: Collection[int]) -> bool:
 
 def sums(recorded: Recorded, leader: Sequence[int], k: int) -> bool:
     """Is the rule of an operator of the user's additive?  What lies between gets another part of its cotangent then."""
-    vocabulary, op = recorded.vocabulary, recorded.nodes[k].op
-    places = [None if o is None else leader[o] for o in recorded.operands[k]]
-    kinds = [None if o is None else vocabulary.heads[recorded.heads[o]].type for o in places]
-    needs = [o is not None and recorded.grad[o] == 1 for o in places]
-    made = Differentiator(recorded).template(recorded.heads[k], op, kinds, needs, None)
-    return made is not None and additive(made, vocabulary, vocabulary.heads[recorded.heads[k]].type, kinds, set())
+    signature = recorded.signature(k, leader)
+    made = Differentiator(recorded).template(recorded.nodes[k].op, *signature)
+    return made is not None and additive(made, recorded.vocabulary, signature, set())
 
 
 def between(recorded: Recorded, leader: Sequence[int], node: int, cut: set[int]) -> list[int] | None:

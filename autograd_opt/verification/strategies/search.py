@@ -51,7 +51,6 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
             task.original,
             task.optimized,
             wanted,
-            names=task.names(),
             budget=budget.elements,
             seconds=budget.seconds,
             seed=seed,

@@ -178,10 +178,6 @@ class Task:
 
         return search(self, how, outcome, common)
 
-    def names(self) -> dict[int, str]:
-        """How counterexamples call the leaves."""
-        return {i: f"%{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
-
     def effects(self) -> tuple[Reason, str] | None:
         """Merges and prunings that are wrong whatever the values: of effects, of nodes still needed."""
         pure = self.recorded.pure
