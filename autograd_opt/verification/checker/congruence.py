@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,13 +70,11 @@ def answer(key: Key | None, task: Task, how: How) -> Verification | None:
 
 def digests(key: Key, task: Task) -> tuple[Any, Any]:
     """The hashes of both programs, made when they are read: nothing of the run is held for that."""
-    r = task.recorded
-    vocabulary, heads, operands, pure, grad = r.vocabulary, r.heads, r.operands, r.pure, r.grad
-    seen = [(n.op, None if n.hooks is None else True) for n in r.nodes]
+    seen = [(n.op, None if n.hooks is None else True) for n in task.nodes]
+    rest = replace(task.recorded, nodes=())
 
     def read() -> Recorded:
-        nodes = [SimpleNamespace(op=op, hooks=hooks) for op, hooks in seen]
-        return Recorded(vocabulary, nodes, heads, operands, pure, grad, [])
+        return replace(rest, nodes=[SimpleNamespace(op=op, hooks=hooks) for op, hooks in seen])
 
     leaders = range(len(seen)), task.leader
     return tuple([Digest(read, leader, task.roots, task.leaves, key) for leader in leaders])  # type: ignore[return-value]

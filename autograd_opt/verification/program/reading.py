@@ -28,7 +28,6 @@ class Recorded:
     operands: list[tuple[int | None, ...]]
     pure: bytearray
     grad: bytearray
-    unique: list[str]
 
     def signature(self, i: int, leader: Sequence[int] | None = None) -> Signature:
         """That of node i, its operands read off their leaders."""
@@ -114,7 +113,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
     ------
     Malformed : an operand is not a node of the list, or comes after its use.
     """
-    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)), [])
+    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)))
     heads, operands, pure, grad = recorded.heads, recorded.operands, recorded.pure, recorded.grad
     position: dict[Any, int] = {}
     head_of, type_of = vocabulary.head, vocabulary.type
@@ -143,7 +142,6 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
             except Freed:                        # it is as pure as it was, but unlike any other
                 coded, effect = (UNREAD,), i + 1
             except (TypeError, LookupError, RecursionError):
-                recorded.unique.append(op.name)
                 coded, effect, pure[i] = (UNREAD,), i + 1, 0
         requires_grad = node.requires_grad
         grad[i] = requires_grad

@@ -246,7 +246,6 @@ def program(recorded: Recorded, leader: Sequence[int], cut: list[int], inner: li
         + [tuple([None if o is None else place[leader[o]] for o in recorded.operands[n]]) for n in inner],
         bytearray([1] * len(place)),
         bytearray([recorded.grad[n] for n in [*cut, *inner]]),
-        [],
     )
     roots = [place[root]]
     leaves = [k for k, c in enumerate(cut) if recorded.grad[c] and recorded.grad[root]]

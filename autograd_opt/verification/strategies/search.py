@@ -31,9 +31,7 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
     evidence: list[str] = []
     if exact == "bitwise":
         engines = tuple([e for e in engines if e in ("field", "points")])
-    goals = [k for k, ok in enumerate(outcome.equal) if not ok]
-    pairs = checker.goals(task.original, task.optimized)
-    wanted = [(task.goals[k], *pairs[k]) for k in goals]
+    wanted = [goal for goal, ok in zip(task.compared, outcome.equal, strict=True) if not ok]
     reason, message = Reason.UNDERIVED, "no derivation was found"
     if outcome.budget:
         reason, message = Reason.BUDGET, str(outcome.stats.get("budget", ""))
@@ -42,20 +40,10 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
         reason, message = Reason.UNSUPPORTED, f"{name}: {why}"
     field_found = None
     if "field" in engines:
-        field_found = prime_field.compare(
-            task.original, task.optimized, wanted, budget=budget.elements, seed=seed, nodes=task.nodes
-        )
+        field_found = prime_field.compare(task, wanted, budget.elements, seed)
         evidence.append(str(field_found))
     if "points" in engines:  # also where the field sees no difference: it never meets a kink
-        found = points.refute(
-            task.original,
-            task.optimized,
-            wanted,
-            budget=budget.elements,
-            seconds=budget.seconds,
-            seed=seed,
-            nodes=task.nodes,
-        )
+        found = points.refute(task, wanted, budget, seed)
         if isinstance(found, Counterexample):
             if found.kind == "value" and field_found is not None and field_found.equal:
                 found = replace(found, kind="kink")
