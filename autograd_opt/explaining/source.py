@@ -7,7 +7,8 @@ import functools
 import os
 from typing import Any
 
-from autograd_opt.explaining.call_sites import TORCH, Spot
+from autograd_opt._common.callsite import TORCH
+from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.sites import EXPRESSION, Site, loops_of
 from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, definitions, facts, reads, tree_of
 

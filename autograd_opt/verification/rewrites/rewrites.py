@@ -32,12 +32,16 @@ KNOWN_LIMIT = 20_000
 
 @dataclass(frozen=True)
 class Answer:
-    """`everywhere`: for all sizes; `conditions`: what was taken for granted, each a line that `assume` may hold."""
+    """Whether two programs are equal; None where sympy did not finish, it being `late`, or was not asked.
 
-    equal: bool
+    `everywhere`: for all sizes; `conditions`: what was taken for granted, each a line that `assume` may hold.
+    """
+
+    equal: bool | None
     message: str = ""
     everywhere: bool = False
     conditions: tuple[str, ...] = ()
+    late: bool = False
 
 
 KNOWN: dict[tuple[str, str], Answer] = {}

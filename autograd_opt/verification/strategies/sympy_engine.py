@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,21 +13,12 @@ import sympy
 from autograd_opt.verification.program.instruction_names import HOOK
 from autograd_opt.verification.program.instructions import Head, Program
 from autograd_opt.verification.rewrites.conditions import RISKY, harmless, undischarged
+from autograd_opt.verification.rewrites.rewrites import Answer
 from autograd_opt.verification.semantics.casework import by_cases
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import needed_for, side_by_side
 from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
 from autograd_opt.verification.strategies.subprocess_limit import Late, results
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What sympy found; `equal` is None when it did not finish or the graph is outside its reach."""
-
-    equal: bool | None
-    message: str
-    conditions: tuple[str, ...] = ()
-    late: bool = False
 
 
 def free_symbols(names: Mapping[int, str] | None = None) -> Any:
@@ -107,7 +97,7 @@ def compare(
     risky |= denominators(optimized, [y for _, _, y in goals if y is not None])
     divisors = (f"defined and nonzero: divisors and arguments of {', '.join(sorted(risky))}",) if risky else ()
     conditions = (*divisors, *undischarged(original, optimized, partial=False))
-    return Answer(equal, message, conditions if equal else ())
+    return Answer(equal, message, conditions=conditions if equal else ())
 
 
 def answer(original: Program, optimized: Program, goals: Any, limit: int) -> tuple[bool | None, str]:
