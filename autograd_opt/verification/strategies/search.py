@@ -10,7 +10,6 @@ from typing import Any
 from autograd_opt.verification.checker import checker
 from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Counterexample, Reason, Status, Verdict, Verification, undecided
-from autograd_opt.verification.rewrites.rewrites import Rewrite
 from autograd_opt.verification.rewrites.rewrites import check as check_rewrites
 from autograd_opt.verification.strategies.task import Task
 
@@ -59,7 +58,7 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
             )
         evidence.append(f"points: {found}")
     if "rewrite" in engines and not outcome.budget:
-        merges = [Rewrite(i, task.leader[i]) for i, _ in outcome.failed if task.leader[i] != i][:MERGES]
+        merges = [i for i, _ in outcome.failed if task.leader[i] != i][:MERGES]
         local = rewritten(task, merges, how, outcome, common) if merges else None
         if local is not None and (local.status is Status.PROVED or local.reason is Reason.CONDITION):
             return local
@@ -100,7 +99,7 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
 
 
 def rewritten(
-    task: Task, rewrites: Sequence[Rewrite], how: How, outcome: checker.Outcome, common: dict[str, Any]
+    task: Task, nodes: Sequence[int], how: How, outcome: checker.Outcome, common: dict[str, Any]
 ) -> Verification | None:
     """Three stages: merges of equal operations, the rewrites one by one, merges of what those leave.
 
@@ -108,10 +107,8 @@ def rewritten(
     """
     budget = how.budget
     merged = [to if outcome.numbers[i] == outcome.numbers[to] else i for i, to in enumerate(task.leader)]
-    checked = check_rewrites(
-        task.recorded, rewrites, merged, task.leaves, budget.sympy_seconds, budget.sympy_operations
-    )
-    common["stats"] |= {"rewrites": len(rewrites), "rewrites proved": checked.proved}
+    checked = check_rewrites(task, nodes, merged, budget)
+    common["stats"] |= {"rewrites": len(nodes), "rewrites proved": checked.proved}
     if checked.failed is not None:
         outcome.failed.insert(0, checked.failed)
     before, after = (task.differentiator.program(to, task.roots, task.leaves) for to in (merged, checked.leader))
