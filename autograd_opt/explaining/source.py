@@ -30,12 +30,6 @@ def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]
     return sorted(found, key=lambda node: (node.lineno, -node.end_lineno))
 
 
-def names(node: ast.AST | None, kind: type[ast.expr_context]) -> set[str]:
-    """The names that a piece of the program reads or assigns."""
-    return set() if node is None else {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, kind)}
-
-
 def expression_of(site: Site) -> ast.expr | None:
     """The expression of a site, if sharing its value is all that leaving it out would change."""
     found = value_of(site)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -68,14 +68,9 @@ def refute(task: Task, goals: Sequence[Goal], limits: Budget, seed: int) -> Coun
                 if found is not None and frozen and attempt:
                     return f"{found[0]} differs elsewhere, with masks as recorded, which may be computed"
                 if found is not None:
-
-                    def again(D: Rational, fixed: dict[str, fmpq], made: dict[str, Any], goal: Any = found[0],
-                              pool: Any = pool, key: int = seed * 1000 + attempt) -> Any:
-                        only = [g for g in goals if g[0] == goal]
-                        return evaluate_at(D, task, only, pool, key, made, fixed)
-
                     if not frozen:
-                        found, point = shrunk(again, found, point, total - D.spent, deadline)
+                        only = [g for g in goals if g[0] == found[0]]
+                        found, point = shrunk(D, task, only, pool, seed * 1000 + attempt, found, point)
                     goal, element, a, b = found
                     kind = "effect" if any(k.startswith(("draw", "memory")) for k in point) else "value"
                     return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
@@ -114,18 +109,18 @@ def recorded(head: Head, nodes: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-def shrunk(
-    again: Callable[..., Any], found: Any, point: dict[str, Any], budget: int, deadline: float
-) -> tuple[Any, dict[str, Any]]:
+def shrunk(D: Rational, task: Task, goals: Sequence[Goal], pool: Sequence[fmpq], key: int, found: Any,
+           point: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The same difference where as many tensors as possible are one number all over: 0, else 1."""
     fixed: dict[str, fmpq] = {}
+    budget = D.budget - D.spent
     large = [name for name, value in point.items() if isinstance(value, list) and not name.startswith("seed")]
     for name in large[:SHRINK]:
         for number in (fmpq(0), fmpq(1)):
             smaller: dict[str, Any] = {}
-            D = Rational(budget, deadline)
+            D = Rational(budget, D.deadline)
             try:
-                other = again(D, {**fixed, name: number}, smaller)
+                other = evaluate_at(D, task, goals, pool, key, smaller, {**fixed, name: number})
             except (Outside, TooLarge):
                 other = None
             budget -= D.spent

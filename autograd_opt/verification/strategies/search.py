@@ -67,9 +67,7 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
             reason, message = local.reason or reason, local.message
     # where the merges could not be judged in time, nobody has said what only one side computes
     if "sympy" in engines and reason is not Reason.TIMEOUT and (field_found is None or field_found.equal is not False):
-        answer = sympy_engine.compare(
-            task.original, task.optimized, wanted, limit=budget.sympy_operations, seconds=budget.sympy_seconds
-        )
+        answer = sympy_engine.compare(task, wanted, budget)
         evidence.append(f"sympy: {answer.message}")
         if answer.late and reason is Reason.UNDERIVED:
             reason, message = Reason.TIMEOUT, answer.message

@@ -12,6 +12,7 @@ import sympy
 
 from autograd_opt.verification.program.instruction_names import HOOK
 from autograd_opt.verification.program.instructions import Head, Program
+from autograd_opt.verification.result.budget import Budget
 from autograd_opt.verification.rewrites.conditions import RISKY, harmless, undischarged
 from autograd_opt.verification.rewrites.rewrites import Answer
 from autograd_opt.verification.semantics.casework import by_cases
@@ -19,6 +20,7 @@ from autograd_opt.verification.semantics.domain import Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import needed_for, side_by_side
 from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
 from autograd_opt.verification.strategies.subprocess_limit import Late, results
+from autograd_opt.verification.strategies.task import Goal, Task
 
 
 def free_symbols(names: Mapping[int, str] | None = None) -> Any:
@@ -41,9 +43,7 @@ def free_symbols(names: Mapping[int, str] | None = None) -> Any:
     return free
 
 
-def differ(
-    original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], limit: int
-) -> str:
+def differ(original: Program, optimized: Program, goals: Sequence[Goal], limit: int) -> str:
     """The first goal that sympy does not show equal, or an empty string.
 
     Raises
@@ -80,17 +80,12 @@ def denominators(program: Program, wanted: Sequence[int]) -> set[str]:
     return ops
 
 
-def compare(
-    original: Program,
-    optimized: Program,
-    goals: Sequence[tuple[str, int | None, int | None]],
-    *,
-    limit: int = 600,
-    seconds: float = 20.0,
-) -> Answer:
-    """Ask sympy, within `seconds` and up to `limit` scalar operations, whether all goals are equal."""
+def compare(task: Task, goals: Sequence[Goal], budget: Budget) -> Answer:
+    """Ask sympy, within these limits, whether all goals are equal."""
+    original, optimized = task.original, task.optimized
     try:
-        equal, message = next(results(partial(answer, original, optimized, list(goals)), [limit], seconds))
+        equal, message = next(results(
+            partial(answer, original, optimized, goals), [budget.sympy_operations], budget.sympy_seconds))
     except Late as error:
         return Answer(None, str(error), late=True)
     risky = denominators(original, [x for _, x, _ in goals if x is not None])
