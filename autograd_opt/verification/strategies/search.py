@@ -25,7 +25,7 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
     from autograd_opt.verification.counterexample import points, prime_field
     from autograd_opt.verification.strategies import sympy_engine
 
-    engines, budget, exact, assume, seed = how
+    engines, budget, exact, _, seed = how
     common["stats"]["searched"] = True  # values were looked at: integers, where the graph has some
     evidence: list[str] = []
     if exact == "bitwise":
@@ -75,18 +75,7 @@ def search(task: Task, how: How, outcome: checker.Outcome, common: dict[str, Any
             verdicts = tuple(
                 g if g.status is Status.PROVED else Verdict(g.goal, Status.PROVED, "real") for g in common["goals"]
             )
-            missing = [c for c in answer.conditions if c not in assume]
-            if not missing:
-                return Verification(
-                    Status.PROVED,
-                    "real",
-                    "these shapes",
-                    (*task.conditions(False), *answer.conditions),
-                    engine="sympy",
-                    evidence=tuple(evidence),
-                    **(common | {"goals": verdicts, "culprit": None}),
-                )
-            reason, message = Reason.CONDITION, "; ".join(missing)
+            return proved(task, how, answer.conditions, "these shapes", "sympy", verdicts, common, tuple(evidence))
     if reason is Reason.UNDERIVED and field_found is not None and field_found.equal is None:
         reason = Reason.TOO_LARGE if field_found.large else Reason.UNSUPPORTED
         message = field_found.message
@@ -114,14 +103,15 @@ def rewritten(
     deadline = time.monotonic() + budget.seconds
     if not all(all(checker.check(*s, expansions=budget.expansions, deadline=deadline).equal) for s in stages):
         return None if not checked.late else undecided(Reason.TIMEOUT, checked.late, **common)
-    missing = [c for c in checked.conditions if c not in how.assume]
+    verdicts = tuple(Verdict(goal, Status.PROVED, "real") for goal in task.goals)
+    return proved(task, how, checked.conditions, checked.scope, "rewrite", verdicts, common)
+
+
+def proved(task: Task, how: How, conditions: Sequence[str], scope: str, engine: str, goals: tuple[Verdict, ...],
+           common: dict[str, Any], evidence: tuple[str, ...] = ()) -> Verification:
+    """The proof over the reals, where the caller vouches for its conditions."""
+    missing = [c for c in conditions if c not in how.assume]
     if missing:
-        return undecided(Reason.CONDITION, "; ".join(missing), **common)
-    return Verification(
-        Status.PROVED,
-        "real",
-        checked.scope,
-        (*task.conditions(False), *checked.conditions),
-        engine="rewrite",
-        **(common | {"goals": tuple(Verdict(goal, Status.PROVED, "real") for goal in task.goals), "culprit": None}),
-    )
+        return undecided(Reason.CONDITION, "; ".join(missing), evidence=evidence, **common)
+    return Verification(Status.PROVED, "real", scope, (*task.conditions(False), *conditions), engine=engine,
+                        evidence=evidence, **(common | {"goals": goals, "culprit": None}))
