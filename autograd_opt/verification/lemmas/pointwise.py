@@ -60,11 +60,11 @@ class Elements(Domain):
     def number(self, value: Any) -> Any:
         return TOKEN
 
-    def of_second(self, number: Any, x: Any) -> Any:
-        """The result of an operation that a number or a name tells."""
+    def scale(self, k: Any, x: Any) -> Any:
         return self.only(x)
 
-    scale = call = of_second
+    def call(self, name: str, x: Any) -> Any:
+        return self.only(x)
 
     def branch(self, d: Any, above: Any, below: Any, share: Any) -> Any:
         return self.only(d, above, below)
