@@ -10,16 +10,16 @@ import torch
 
 from autograd_opt.passes import errors as of_passes
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PASSES = os.path.dirname(os.path.abspath(of_passes.__file__)) + os.sep
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_DEMO = os.path.join(_HERE, "cli", "demo.py")
+_DEMO = os.path.join(HERE, "cli", "demo.py")
 
 
 def internal(filename: str) -> bool:
     """True if this is a file of torch, of this library or of Python's own, and not the user's."""
-    return (filename.startswith((_HERE, _PASSES, _TORCH, "<frozen")) and filename != _DEMO) \
+    return (filename.startswith((HERE, _PASSES, TORCH, "<frozen")) and filename != _DEMO) \
         or (filename.startswith(_LIBRARY) and "-packages" not in filename)
 
 

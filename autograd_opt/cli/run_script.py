@@ -133,12 +133,11 @@ def main_part(target: str, arguments: tuple[str, ...], as_module: bool) -> int:
     saved_argv, saved_path = sys.argv, list(sys.path)
     main = sys.modules["__main__"]
     try:
+        sys.argv = [target, *arguments]
         if as_module:
-            sys.argv = [target, *arguments]
             sys.path.insert(0, os.getcwd())
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
-            sys.argv = [target, *arguments]
             sys.path.insert(0, os.path.dirname(os.path.abspath(target)))
             runpy.run_path(target, run_name="__main__")
     except SystemExit as error:

@@ -10,16 +10,13 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-
+from autograd_opt._common.callsite import TORCH
 from autograd_opt.abi import interpreter
 
 TICK = 0.02
 """Seconds of processor time between two looks at the budget."""
-DISPATCH = tuple(
-    os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name)
-    for name in (f"_library{os.sep}", f"_dynamo{os.sep}", "_ops.py", "_compile.py", f"utils{os.sep}_python_dispatch.py")
-)
+DISPATCH = tuple(TORCH + name for name in (
+    f"_library{os.sep}", f"_dynamo{os.sep}", "_ops.py", "_compile.py", f"utils{os.sep}_python_dispatch.py"))
 """Files of torch whose functions it may call between taking a mode off and calling its handler."""
 
 

@@ -9,12 +9,9 @@ import os
 from dataclasses import dataclass
 from types import FrameType
 
-import torch
-
 from autograd_opt._common import callsite
+from autograd_opt._common.callsite import HERE
 
-HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 TRUTH = frozenset(code for code, name in enumerate(dis.opname) if "_IF_" in name or name == "TO_BOOL")
 """Instructions that ask a value for its truth: Python may give them the position of another expression."""
 

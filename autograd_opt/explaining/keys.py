@@ -21,8 +21,8 @@ class Key:
     that the numbers of values and of attributes need nothing to tell them apart.
     """
 
-    __slots__ = ("elsewhere", "exact", "grads", "inference", "leaves", "memories", "parts", "recorded", "values",
-                 "wheres")
+    __slots__ = ("elsewhere", "exact", "grads", "inference", "leaves", "memories", "numbers", "parts", "recorded",
+                 "values", "wheres")
 
     def __init__(self, values: Values, kind: Kind, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.values = values
@@ -35,21 +35,21 @@ class Key:
         self.elsewhere = False
         """True if gradients flow to an operand whose own flow elsewhere than those of what it repeats."""
         self.wheres: list[int] = []
+        self.numbers: list[int] = []
+        """Those of the tensors' values."""
         self.parts: list[Any] = [kind.number]
         """What `exact` is made of, with None in the place of each tensor."""
-        exact: list[Any] = [kind.number]
         for i, value in enumerate(args):
             if i not in kind.ignored:
-                self.add(value, exact)
+                self.add(value)
         for name in sorted(kwargs) if kwargs else ():
             if name != "out":
-                exact.append(name)
                 self.parts.append(name)
-                self.add(kwargs[name], exact)
-        self.exact = tuple(exact)
+                self.add(kwargs[name])
+        self.exact = self.with_tensors(self.numbers)
         """Equal for calls of one operator on equal values."""
 
-    def add(self, value: Any, exact: list[Any]) -> None:
+    def add(self, value: Any) -> None:
         """One argument."""
         if isinstance(value, Tensor):
             memory = self.values.memory(value)
@@ -59,22 +59,16 @@ class Key:
                 self.grads *= 4
                 if value.requires_grad:
                     self.flow(value, memory)
-            if memory is None:
-                self.wheres.append(0)
-                exact.append(self.values.fresh())
-            else:
-                where = self.values.where(value)
-                self.wheres.append(where)
-                exact.append(self.values.number(value, memory, where))
+            where = 0 if memory is None else self.values.where(value)
+            self.wheres.append(where)
+            self.numbers.append(
+                self.values.fresh() if memory is None else self.values.number(value, memory, where))
         elif isinstance(value, (list, tuple)):
-            text = f"[{len(value)}"
-            exact.append(text)
-            self.parts.append(text)
+            self.parts.append(f"[{len(value)}")
             for v in value:
-                self.add(v, exact)
+                self.add(v)
         else:
             text = encode(value)
-            exact.append(text)
             self.parts.append(NOTHING if text is None else text)
 
     def flow(self, value: Tensor, memory: Memory | None) -> None:
@@ -100,8 +94,7 @@ class Key:
     def by_content(self) -> tuple[tuple[Any, ...], int] | None:
         """Equal for calls on equal bytes of small operands of unknown origin, and the last of those operands."""
         numbers, last = [], -1
-        exact = iter(number for part, number in zip(self.parts, self.exact, strict=True) if part is None)
-        for i, (memory, where, number) in enumerate(zip(self.memories, self.wheres, exact, strict=True)):
+        for i, (memory, where, number) in enumerate(zip(self.memories, self.wheres, self.numbers, strict=True)):
             known = None if memory is None else memory.contents.get(where)
             if known is not None:
                 last = i

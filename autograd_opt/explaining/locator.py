@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from autograd_opt._common.callsite import HERE, TORCH
 from autograd_opt.abi import torch_private as private
-from autograd_opt.explaining.call_sites import HERE, TORCH, Spot, spot_of
+from autograd_opt.explaining.call_sites import Spot, spot_of
 from autograd_opt.explaining.executions import Course, Execution, Executions
 from autograd_opt.explaining.sites import DERIVATIVE, EXPRESSION, LIBRARY, MODULE, OPTIMIZER, Activation, Site, loops_of
 

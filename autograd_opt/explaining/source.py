@@ -7,7 +7,8 @@ import functools
 import os
 from typing import Any
 
-from autograd_opt.explaining.call_sites import TORCH, Spot
+from autograd_opt._common.callsite import TORCH
+from autograd_opt.explaining.call_sites import Spot
 from autograd_opt.explaining.sites import EXPRESSION, Site, loops_of
 from autograd_opt.explaining.state import FUNCTIONS, changed_in, changes, definitions, facts, reads, tree_of
 
@@ -27,12 +28,6 @@ def holding(file: str, line: int, kinds: tuple[type[ast.AST], ...]) -> list[Any]
     found = [node for node in (ast.walk(tree) if tree is not None else ())
              if isinstance(node, kinds) and node.lineno <= line <= (node.end_lineno or 0)]  # type: ignore[attr-defined]
     return sorted(found, key=lambda node: (node.lineno, -node.end_lineno))
-
-
-def names(node: ast.AST | None, kind: type[ast.expr_context]) -> set[str]:
-    """The names that a piece of the program reads or assigns."""
-    return set() if node is None else {
-        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, kind)}
 
 
 def expression_of(site: Site) -> ast.expr | None:

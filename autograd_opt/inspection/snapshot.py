@@ -36,6 +36,7 @@ class Item:
     bytes: int
     requires_grad: bool
     pinned: bool
+    """A hook or `retain_grad` keeps its own cotangent."""
     source: str | None
     leader: int
     alive: bool
@@ -133,15 +134,10 @@ def item_of(node: Any, leader: int, alive: bool, is_output: bool, module: str, n
         type=program_text.type_text(node), shape=None if several else tuple(node.shape),
         dtype=None if several else str(node.dtype).removeprefix("torch."),
         device=None if node.device is None else str(node.device), bytes=0 if several else int(node.bytes),
-        requires_grad=node.requires_grad, pinned=is_pinned(node),
+        requires_grad=node.requires_grad, pinned=bool(node.flags & PINNED),
         source=node.source and place_text(node.source),
         leader=leader, alive=alive, is_output=is_output, module=module, name=name, merged=merged,
     )
-
-
-def is_pinned(node: Any) -> bool:
-    """Does a hook or `retain_grad` keep this node's own cotangent?"""
-    return bool(node.flags & PINNED)
 
 
 def kind_of(node: Any) -> str:

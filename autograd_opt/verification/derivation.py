@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autograd_opt.verification.check_certificate import DECIDING, sealed
-from autograd_opt.verification.checker.checker import claimed_sums, goals
+from autograd_opt.verification.checker.checker import claimed_sums
 from autograd_opt.verification.checker.propagate import LINEARLY, NOTHING, OPERAND, PLUS, SCALE, TOGETHER, Simulation
 from autograd_opt.verification.lemmas.cases import CASES, Case
 from autograd_opt.verification.lemmas.claims import forward, instance
@@ -59,7 +59,7 @@ def derivation(task: Task) -> dict[str, Any]:
         "heads": [[h.op, h.attributes, h.type, h.grad, h.effect] for h in heads],
         **{name: {"heads": [place[h] for h in p.heads], "operands": p.operands}
            for name, p in (("original", original), ("optimized", optimized))},
-        "goals": [[name, *pair] for name, pair in zip(task.goals, goals(original, optimized), strict=True)],
+        "goals": [list(goal) for goal in task.compared],
         "claims": claims, "rules": rules, "lemmas": texts,
     }
     return {**data, "sha256": sealed(data)}

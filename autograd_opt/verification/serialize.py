@@ -7,7 +7,7 @@ effect and every leaf is a value of its own.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,20 +24,6 @@ DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, R
 """What reading a damaged graph raises, here or where its programs are made."""
 SMALL = 4096
 """Integers are written out up to so many elements: a point may need them."""
-
-
-@dataclass
-class Stored:
-    """A recorded node, read from a file: what verifying looks at."""
-
-    op: Any
-    is_leaf: bool
-    requires_grad: bool
-    flags: int
-    hooks: Any
-    source: str
-    tensor: torch.Tensor | None
-    leader: None = None
 
 
 def freeze(recorded: Recorded) -> dict[str, Any]:
@@ -102,10 +88,12 @@ def thaw(raw: dict[str, Any]) -> Recorded:
             raise Malformed(f"%{i} {op.name} is a value of its own, which the file denies")
         if i in leaves and operands[i]:
             raise Malformed(f"%{i} is a leaf with operands")
-        nodes.append(Stored(op, i in leaves, head.grad, PINNED if i in pinned else 0, True if i in hooked else None,
-                            sources[i], integers(raw["integers"].get(str(i)), vocabulary.types[head.type])))
+        nodes.append(SimpleNamespace(
+            op=op, is_leaf=i in leaves, requires_grad=head.grad, flags=PINNED if i in pinned else 0,
+            hooks=True if i in hooked else None, source=sources[i], leader=None,
+            tensor=integers(raw["integers"].get(str(i)), vocabulary.types[head.type])))
     grad = bytearray(n.requires_grad for n in nodes)
-    return Recorded(vocabulary, nodes, list(heads), operands, pure, grad, [])
+    return Recorded(vocabulary, nodes, list(heads), operands, pure, grad)
 
 
 def type_of(shape: Any, dtype: Any, device: Any, parts: Any, known: int) -> Type:

@@ -123,7 +123,7 @@ def confirm(task, v):
         a, b = numbering((task.original, task.optimized))
         goals = [(str(k), x, y) for k, (x, y) in enumerate(zip(one, two, strict=True))
                  if (x is None) != (y is None) or (x is not None and a[x] != b[y])]
-        other = prime_field.compare(task.original, task.optimized, goals, seed=991, nodes=task.nodes)
+        other = prime_field.compare(task, goals, seed=991)
         assert other.equal is not False or v.engine in ("rewrite", "sympy"), (v, other)
     elif v.status is Status.REFUTED:
         c = v.counterexample

@@ -80,19 +80,7 @@ def campaign(programs, edits, seed):
                 task = Task(nodes, [loss.grad_fn], None, None, None)
                 if edited(task, rng) is None:
                     continue
-                goals = [
-                    (str(k), x, y)
-                    for k, (x, y) in enumerate(
-                        zip(
-                            task.original.gradients + task.original.values,
-                            task.optimized.gradients + task.optimized.values,
-                            strict=True,
-                        )
-                    )
-                ]
-                differs = prime_field.compare(
-                    task.original, task.optimized, goals, seed=rng.randrange(10**6), nodes=nodes
-                ).equal
+                differs = prime_field.compare(task, task.compared, seed=rng.randrange(10**6)).equal
                 v = task.run(How(("structural", "linear"), Budget(), "real", (), 0))
                 if differs is False:
                     harmful += 1
@@ -103,12 +91,6 @@ def campaign(programs, edits, seed):
         finally:
             graph.__exit__(None, None, None)
     return harmful, wrong, harmless, kept
-
-
-def goals_of(task):
-    """What is compared: (name, position as written, position optimized)."""
-    one, two = (p.gradients + p.values for p in (task.original, task.optimized))
-    return [(str(k), x, y) for k, (x, y) in enumerate(zip(one, two, strict=True))]
 
 
 def merges(programs, edits, seed):
@@ -128,8 +110,7 @@ def merges(programs, edits, seed):
                 leader = list(honest)
                 leader[j] = leader[i]
                 task = Task(nodes, [loss.grad_fn], None, leader, None)
-                found = prime_field.compare(task.original, task.optimized, goals_of(task), seed=rng.randrange(10**6),
-                                      nodes=nodes)
+                found = prime_field.compare(task, task.compared, seed=rng.randrange(10**6))
                 v = task.run(How(("structural", "linear", "rewrite", "sympy"), budget, "real", (), 0))
                 if found.equal is False:
                     harmful += 1

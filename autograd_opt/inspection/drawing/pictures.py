@@ -52,7 +52,7 @@ def pictures_of(scene: Scene, views: list[tuple[bool, list[Item]]], limit: int |
         return [of_nodes(scene, items, optimized) for optimized, items in views]
     division = division_of(scene)
     if division.words == TREES:
-        return [of_trees(scene, division, items, optimized, limit) for optimized, items in views]
+        return [of_trees(scene, division, items, optimized) for optimized, items in views]
     fold = Folded(scene, division, views[0][1], limit)
     return [fold.picture(items, optimized) for optimized, items in views]
 
@@ -248,7 +248,7 @@ def block_of(id: str, title: str, detail: str, part: list[Item], optimized: bool
                is_output=any(item.is_output for item in part))
 
 
-def of_trees(scene: Scene, division: Division, items: list[Item], optimized: bool, limit: int) -> Picture:
+def of_trees(scene: Scene, division: Division, items: list[Item], optimized: bool) -> Picture:
     """A population: the values that most trees need on top, the trees below as formulas of these."""
     picture = Picture(f"{caption(scene, items, optimized)}, folded by tree")
     if division.cores != division.heads:

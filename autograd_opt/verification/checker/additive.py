@@ -12,6 +12,7 @@ from autograd_opt.verification.checker.numbering import commutative
 from autograd_opt.verification.program.instruction_names import FULL
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.linear import ZEROS, joint_slots, slots
+from autograd_opt.verification.program.reading import Signature
 from autograd_opt.verification.program.rule_traces import Template
 
 FIXED, ADDITIVE, ZERO = 0, 1, 2
@@ -27,13 +28,13 @@ def carried(head: Head, floating: Sequence[bool], states: Sequence[int]) -> bool
     return set(touched) <= set(together) and all(states[k] != FIXED for k in together)
 
 
-def additive(
-    template: Template, vocabulary: Vocabulary, result: int, operands: Sequence[int | None], used: set[Head]
-) -> bool:
-    """Is the rule, of a node of this type and of these operands, additive in its one cotangent?
+def additive(template: Template, vocabulary: Vocabulary, signature: Signature, used: set[Head]) -> bool:
+    """Is the rule, of a node of this signature, additive in its one cotangent?
 
     Adds the steps that read the cotangent to `used`.
     """
+    head_number, operands, _ = signature
+    result = vocabulary.heads[head_number].type
     types: list[Any] = [result, result, *operands]
     states = [ADDITIVE, FIXED, *[FIXED] * len(operands)]
     for number, refs in template.steps:

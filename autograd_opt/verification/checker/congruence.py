@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,15 +31,12 @@ from autograd_opt.verification.checker.numbering import bit_for_bit
 from autograd_opt.verification.checker.unchanged import Digest
 from autograd_opt.verification.program.instructions import MULTI, Head
 from autograd_opt.verification.program.linear import LINEAR
-from autograd_opt.verification.program.reading import Recorded
+from autograd_opt.verification.program.reading import Recorded, Signature
 from autograd_opt.verification.program.rule_traces import Template
 from autograd_opt.verification.result.budget import How
 from autograd_opt.verification.result.verdict import Status, Verdict, Verification
 from autograd_opt.verification.rewrites.identities import OF_ONE, may_be_operand, unchanging
 from autograd_opt.verification.strategies.task import SCOPE, Task, conditions, trust
-
-Signature = tuple[int, tuple[int | None, ...], tuple[bool, ...]]
-"""Head, types of the operands, and which of them want a cotangent."""
 
 
 def answer(key: Key | None, task: Task, how: How) -> Verification | None:
@@ -73,13 +70,11 @@ def answer(key: Key | None, task: Task, how: How) -> Verification | None:
 
 def digests(key: Key, task: Task) -> tuple[Any, Any]:
     """The hashes of both programs, made when they are read: nothing of the run is held for that."""
-    r = task.recorded
-    vocabulary, heads, operands, pure, grad = r.vocabulary, r.heads, r.operands, r.pure, r.grad
-    seen = [(n.op, None if n.hooks is None else True) for n in r.nodes]
+    seen = [(n.op, None if n.hooks is None else True) for n in task.nodes]
+    rest = replace(task.recorded, nodes=())
 
     def read() -> Recorded:
-        nodes = [SimpleNamespace(op=op, hooks=hooks) for op, hooks in seen]
-        return Recorded(vocabulary, nodes, heads, operands, pure, grad, [])
+        return replace(rest, nodes=[SimpleNamespace(op=op, hooks=hooks) for op, hooks in seen])
 
     leaders = range(len(seen)), task.leader
     return tuple([Digest(read, leader, task.roots, task.leaves, key) for leader in leaders])  # type: ignore[return-value]
@@ -135,9 +130,9 @@ def passing(task: Task, numbers: list[int], before: Sequence[int], after: Sequen
     for i in [i for i, there in enumerate(out) if there and numbers[i] in changed]:
         node = task.nodes[i]
         kind = heads[recorded.heads[i]].type
-        needs = tuple([o is not None and recorded.grad[o] == 1 for o in recorded.operands[i]])
-        kinds = tuple([None if o is None else kind for o in recorded.operands[i]])
-        made = traced(task, node.op, (recorded.heads[i], kinds, needs)) if True in needs else Template((), ())
+        signature = recorded.signature(i)
+        needs = signature[2]
+        made = task.differentiator.template(node.op, *signature) if True in needs else Template((), ())
         if node.hooks is not None or node.flags & PINNED or made is None or (True in needs and not made.results):
             return None
         steps = [heads[h] for h, _ in made.steps]
@@ -203,7 +198,7 @@ def linear(
 ) -> bool:
     """Is every rule additive, and one function, in each of these classes?  Adds what that was read off to `used`."""
     recorded, nodes = task.recorded, task.nodes
-    heads, operands = task.vocabulary.heads, recorded.operands
+    operands = recorded.operands
     rules: dict[Signature, Any] = {}
     commuted: list[tuple[Any, Signature, Signature]] = []
     first: dict[int, tuple[tuple[int | None, ...], Signature]] = {}
@@ -220,10 +215,7 @@ def linear(
         known = first.get(number)
         if known is not None and known[0] == reads:
             continue                         # of the same types: equal numbers have equal heads
-        places = [None if o is None else before[o] for o in operands[i]]
-        kinds = tuple([None if o is None else heads[recorded.heads[o]].type for o in places])
-        needs = tuple([o is not None and recorded.grad[o] == 1 for o in places])
-        signature = recorded.heads[i], kinds, needs
+        signature = recorded.signature(i, before)
         rules[signature] = op
         if known is None:
             first[number] = reads, signature
@@ -236,24 +228,16 @@ def linear(
 
 def all_additive(task: Task, rules: dict[Signature, Any], used: set[Head]) -> bool:
     """Are the rules of all these operators additive?"""
-    vocabulary = task.vocabulary
     for signature, op in rules.items():
-        made = traced(task, op, signature)
-        result = vocabulary.heads[signature[0]].type
-        if made is None or not additive(made, vocabulary, result, signature[1], used):
+        made = task.differentiator.template(op, *signature)
+        if made is None or not additive(made, task.vocabulary, signature, used):
             return False
     return True
 
 
-def traced(task: Task, op: Any, signature: Signature) -> Template | None:
-    """The trace of the rule of a node with such operands."""
-    head, kinds, needs = signature
-    return task.differentiator.template(head, op, list(kinds), list(needs), None)
-
-
 def same(task: Task, op: Any, one: Signature, other: Signature) -> bool:
     """Does the rule give both operands the same, whichever comes first?"""
-    a, b = traced(task, op, one), traced(task, op, other)
+    a, b = (task.differentiator.template(op, *signature) for signature in (one, other))
     return a is not None and b is not None and symmetric(a, b, task.vocabulary)
 
 

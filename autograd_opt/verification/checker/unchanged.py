@@ -121,14 +121,11 @@ class Joint:
 
     def operands(self, node: Any) -> Collection[int]:
         """The places of those operands; none of an operation with several outputs."""
-        recorded, i = self.recorded, self.where[id(node)]
-        heads, places = recorded.vocabulary.heads, recorded.operands[i]
         if node.op.flags & MULTI:
             return ()
-        needs = [o is not None and recorded.grad[o] == 1 for o in places]
-        kinds = [None if o is None else heads[recorded.heads[o]].type for o in places]
-        made = self.differentiator.template(recorded.heads[i], node.op, kinds, needs, None)
-        return [k for k, need in enumerate(needs) if need] if made is None else [k for k, _ in made.results]
+        signature = self.recorded.signature(self.where[id(node)])
+        made = self.differentiator.template(node.op, *signature)
+        return [k for k, need in enumerate(signature[2]) if need] if made is None else [k for k, _ in made.results]
 
 
 class Digest:

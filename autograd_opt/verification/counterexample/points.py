@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -21,10 +21,12 @@ from flint import fmpq
 from autograd_opt.abi import torch_private as private
 from autograd_opt.verification.counterexample.intervals import PRECISION, Rational, apart, bounds
 from autograd_opt.verification.counterexample.prime_field import integers
-from autograd_opt.verification.program.instructions import DRAWS, FOREIGN, Head, Program
+from autograd_opt.verification.program.instructions import DRAWS, FOREIGN, Head
+from autograd_opt.verification.result.budget import Budget
 from autograd_opt.verification.result.verdict import Counterexample
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import side_by_side
+from autograd_opt.verification.strategies.task import Goal, Task
 
 POOLS: tuple[tuple[fmpq, ...], ...] = (
     tuple(map(fmpq, (0, 1, -1, 2))),
@@ -39,27 +41,17 @@ TRIES, SHRINK = 24, 12
 """Points, and tensors of a counterexample that are tried as constants."""
 
 
-def refute(
-    original: Program,
-    optimized: Program,
-    goals: Sequence[tuple[str, int | None, int | None]],
-    *,
-    names: Mapping[int, str],
-    budget: int = 2_000_000,
-    seconds: float = 10.0,
-    seed: int = 0,
-    nodes: Any = None,
-) -> Counterexample | str:
+def refute(task: Task, goals: Sequence[Goal], limits: Budget, seed: int) -> Counterexample | str:
     """Look for a point where a goal has two values; a readable one where that is possible.
 
     Returns
     -------
     Counterexample, or a line that says why there is none.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + limits.seconds
     last = "no difference was found"
-    frozen = holds_frozen(nodes, original, optimized)
-    total = budget
+    frozen = holds_frozen(task)
+    total = limits.elements
     with_precision = flint.ctx.prec
     flint.ctx.prec = PRECISION
     try:
@@ -69,21 +61,16 @@ def refute(
             D = Rational(total, deadline)
             for some in (goals, *([g] for g in goals if len(goals) > 1)):
                 try:
-                    found = evaluate_at(D, original, optimized, some, pool, seed * 1000 + attempt, names, nodes, point)
+                    found = evaluate_at(D, task, some, pool, seed * 1000 + attempt, point)
                 except Outside as error:
                     last = str(error)
                     continue
                 if found is not None and frozen and attempt:
                     return f"{found[0]} differs elsewhere, with masks as recorded, which may be computed"
                 if found is not None:
-
-                    def again(D: Rational, fixed: dict[str, fmpq], made: dict[str, Any], goal: Any = found[0],
-                              pool: Any = pool, key: int = seed * 1000 + attempt) -> Any:
-                        only = [g for g in goals if g[0] == goal]
-                        return evaluate_at(D, original, optimized, only, pool, key, names, nodes, made, fixed)
-
                     if not frozen:
-                        found, point = shrunk(again, found, point, total - D.spent, deadline)
+                        only = [g for g in goals if g[0] == found[0]]
+                        found, point = shrunk(D, task, only, pool, seed * 1000 + attempt, found, point)
                     goal, element, a, b = found
                     kind = "effect" if any(k.startswith(("draw", "memory")) for k in point) else "value"
                     return Counterexample(kind, goal, element, point, bounds(a), bounds(b))
@@ -97,11 +84,11 @@ def refute(
         flint.ctx.prec = with_precision
 
 
-def holds_frozen(nodes: Any, *programs: Program) -> bool:
+def holds_frozen(task: Task) -> bool:
     """True if a mask is a leaf whose run is at hand: it may be computed of other leaves' values in that run."""
-    leaves = {head for p in programs for head in map(p.vocabulary.heads.__getitem__, set(p.heads)) if head.op == "leaf"}
-    return nodes is not None and all(nodes[h.effect - 1].tensor is not None for h in leaves) and any(
-        p.vocabulary.types[h.type].dtype == "bool" for h in leaves for p in programs[:1])
+    leaves = [h for h in task.used() if h.op == "leaf"]
+    return all(task.nodes[h.effect - 1].tensor is not None for h in leaves) and any(
+        task.vocabulary.types[h.type].dtype == "bool" for h in leaves)
 
 
 def recorded(head: Head, nodes: Any, shape: tuple[int, ...]) -> Any:
@@ -122,18 +109,18 @@ def recorded(head: Head, nodes: Any, shape: tuple[int, ...]) -> Any:
     return out
 
 
-def shrunk(
-    again: Callable[..., Any], found: Any, point: dict[str, Any], budget: int, deadline: float
-) -> tuple[Any, dict[str, Any]]:
+def shrunk(D: Rational, task: Task, goals: Sequence[Goal], pool: Sequence[fmpq], key: int, found: Any,
+           point: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The same difference where as many tensors as possible are one number all over: 0, else 1."""
     fixed: dict[str, fmpq] = {}
+    budget = D.budget - D.spent
     large = [name for name, value in point.items() if isinstance(value, list) and not name.startswith("seed")]
     for name in large[:SHRINK]:
         for number in (fmpq(0), fmpq(1)):
             smaller: dict[str, Any] = {}
-            D = Rational(budget, deadline)
+            D = Rational(budget, D.deadline)
             try:
-                other = again(D, {**fixed, name: number}, smaller)
+                other = evaluate_at(D, task, goals, pool, key, smaller, {**fixed, name: number})
             except (Outside, TooLarge):
                 other = None
             budget -= D.spent
@@ -144,18 +131,8 @@ def shrunk(
     return found, point
 
 
-def evaluate_at(
-    D: Rational,
-    original: Program,
-    optimized: Program,
-    goals: Any,
-    pool: Sequence[fmpq],
-    key: int,
-    names: Mapping[int, str],
-    nodes: Any,
-    point: dict[str, Any],
-    fixed: Mapping[str, fmpq] = MappingProxyType({}),
-) -> Any:
+def evaluate_at(D: Rational, task: Task, goals: Sequence[Goal], pool: Sequence[fmpq], key: int, point: dict[str, Any],
+                fixed: Mapping[str, fmpq] = MappingProxyType({})) -> Any:
     """The first element that differs at one random point, or None; `fixed` names what is one number all over."""
     made: dict[Any, Any] = {}
 
@@ -164,30 +141,25 @@ def evaluate_at(
             return made[head.op, head.effect]
         if head.op not in ("leaf", "seed") and head.op not in DRAWS | FOREIGN:
             raise Outside(f"{head.op} has no meaning")
-        given = integers(head, nodes, original)
+        given = integers(head, task)
         if given is None:
             word = hashlib.sha256(f"{key}|{head.op}|{head.effect}".encode()).digest()
             rng = random.Random(word)
             given = np.empty(shape, dtype=object)
             one = head.op == "seed" and given.size == 1
             if not pool and head.op == "leaf":
-                given = recorded(head, nodes, shape)
+                given = recorded(head, task.nodes, shape)
             else:
                 given.reshape(-1)[:] = [fmpq(1) if one else rng.choice(pool or POOLS[2]) for _ in range(given.size)]
-            name = (
-                names.get(head.effect - 1, f"%{head.effect - 1}")
-                if head.op == "leaf"
-                else f"seed {head.effect - 1}"
-                if head.op == "seed"
-                else f"{'draw' if head.op in DRAWS else 'memory written'} %{head.effect - 1}"
-            )
+            kind = {"leaf": "%", "seed": "seed "}.get(head.op, "draw %" if head.op in DRAWS else "memory written %")
+            name = f"{kind}{head.effect - 1}"
             if name in fixed:
                 given.fill(fixed[name])
             point[name] = nested(given)
         made[head.op, head.effect] = given
         return given
 
-    for goal, *values in side_by_side(D, original, optimized, goals, free):
+    for goal, *values in side_by_side(D, task.original, task.optimized, goals, free):
         left, right = (v.astype(object) for v in values)
         if left.shape != right.shape:
             continue

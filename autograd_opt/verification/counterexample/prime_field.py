@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.verification.program.instructions import Head, Program
+from autograd_opt.verification.program.instructions import Head
 from autograd_opt.verification.semantics.domain import Domain, Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import side_by_side
+from autograd_opt.verification.strategies.task import Goal, Task
 
 P = (1 << 31) - 1
 POINTS = 2
@@ -98,8 +99,6 @@ class Field(Domain):
     def call(self, name: str, x: Any) -> Any:
         x = self.lift(x)
         self.charge(1 + x.size // 16)
-        if name == "sqrt":
-            return mix(x, self.key("sqrt"))
         return mix(x, self.key(name))
 
     def key(self, name: str) -> int:
@@ -136,34 +135,21 @@ class Field(Domain):
         return np.asarray((top * np.uint64(1 << 16) + np.matmul(low, y)) % np.uint64(P))
 
 
-def compare(
-    original: Program,
-    optimized: Program,
-    goals: Sequence[tuple[str, int | None, int | None]],
-    *,
-    budget: int = 2_000_000,
-    seed: int = 0,
-    nodes: Any = None,
-) -> Found:
-    """Evaluate both programs at random points of the field.
-
-    Parameters
-    ----------
-    goals : (name, position in the original, position in the optimized program); None is zero.
-    """
+def compare(task: Task, goals: Sequence[Goal], budget: int = 2_000_000, seed: int = 0) -> Found:
+    """Evaluate both programs at random points of the field."""
     try:
         for k in range(POINTS):
             D = Field(seed * 7919 + k + 1, budget)
 
             def free(position: int, head: Head, shape: tuple[int, ...], key: int = seed * 31 + k) -> Any:
-                given = integers(head, nodes, original)
+                given = integers(head, task)
                 if given is not None:
                     return given
                 word = hashlib.sha256(f"{key}|{head.op}|{head.effect}".encode()).digest()[:8]
                 rng = np.random.default_rng(int.from_bytes(word, "little"))
                 return rng.integers(1, P, size=shape, dtype=np.uint64)
 
-            for name, left, right in side_by_side(D, original, optimized, goals, free):
+            for name, left, right in side_by_side(D, task.original, task.optimized, goals, free):
                 if left.shape != right.shape or not (left == right).all():
                     return Found(False, name)
         return Found(True)
@@ -171,17 +157,16 @@ def compare(
         return Found(None, "", str(error), isinstance(error, TooLarge))
 
 
-def integers(head: Head, nodes: Any, program: Program) -> Any:
+def integers(head: Head, task: Task) -> Any:
     """The values of an integer or boolean leaf, which are part of the graph's structure."""
-    dtype = program.vocabulary.types[head.type].dtype
+    shape, dtype, *_ = task.vocabulary.types[head.type]
     if dtype.startswith(("float", "bfloat")):
         return None
     if dtype.startswith("complex"):
         raise Outside("complex numbers")
-    tensor = nodes[head.effect - 1].tensor if nodes is not None and head.op == "leaf" else None
+    tensor = task.nodes[head.effect - 1].tensor if head.op == "leaf" else None
     if tensor is None and dtype == "bool":
-        shape = program.vocabulary.types[head.type].shape or ()
-        return np.random.default_rng(head.effect).integers(0, 2, size=shape).astype(bool)
+        return np.random.default_rng(head.effect).integers(0, 2, size=shape or ()).astype(bool)
     if tensor is None:
         raise Outside("an integer tensor whose values are gone")
 

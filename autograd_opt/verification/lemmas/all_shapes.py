@@ -18,8 +18,8 @@ import sympy
 import torch
 
 from autograd_opt.ops.table import OPS
+from autograd_opt.verification.lemmas.claims import coded
 from autograd_opt.verification.lemmas.watched import Turned
-from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instruction_names import FULL
 from autograd_opt.verification.program.instructions import Head, Vocabulary
 from autograd_opt.verification.program.kernels import KERNELS
@@ -188,12 +188,11 @@ class Instance:
         self.leaves = [None if s is None else leaf("xyz"[k], self.sizes.shape([self.length[c] for c in s]))
                        for k, s in enumerate(case.shapes)]
         values = {k: tuple([self.length[c] for c in v]) if k in SHAPES else v for k, v in case.attributes.items()}
-        defaults = OPS[op].attributes
-        coded = tuple(sorted((k, encode(v)) for k, v in values.items() if k not in defaults or encode(defaults[k]) != encode(v)))
-        self.ans = self.apply(Head(op, coded, 0, True, 0), [x for x in self.leaves if x is not None],
+        attributes = coded(op, values)
+        self.ans = self.apply(Head(op, attributes, 0, True, 0), [x for x in self.leaves if x is not None],
                               [t for t in self.types if t is not None])
         shape = [int(sympy.prod(d).subs({s: p for p, s in self.sizes.symbols.items()})) if d else 1 for d in self.ans.shape]
-        self.head = self.vocabulary.heads[self.vocabulary.head(op, coded, self.typed(shape), True, 0)]
+        self.head = self.vocabulary.heads[self.vocabulary.head(op, attributes, self.typed(shape), True, 0)]
 
     def typed(self, shape: Sequence[int]) -> int:
         return self.vocabulary.type(tuple(shape), torch.float64, "cpu")

@@ -48,26 +48,17 @@ TOKEN = Token()
 class Elements(Domain):
     """Operations on single elements; everything else is outside."""
 
-    def only(self, *values: Any) -> Any:
+    def only(self, *values: Any, **_: Any) -> Any:
         """The result of an operation on elements."""
         for v in values:
             if not isinstance(v, Token):
                 raise Outside("something that is no element")
         return TOKEN
 
+    lift = neg = signs = add = sub = mul = div = power = compare = select = only
+
     def number(self, value: Any) -> Any:
         return TOKEN
-
-    def lift(self, x: Any) -> Any:
-        return self.only(x)
-
-    def add(self, x: Any, y: Any) -> Any:
-        return self.only(x, y)
-
-    sub = mul = div = power = compare = add
-
-    def neg(self, x: Any) -> Any:
-        return self.only(x)
 
     def scale(self, k: Any, x: Any) -> Any:
         return self.only(x)
@@ -75,23 +66,13 @@ class Elements(Domain):
     def call(self, name: str, x: Any) -> Any:
         return self.only(x)
 
-    def signs(self, x: Any) -> Any:
-        return self.only(x)
-
-    def select(self, test: Any, x: Any, y: Any) -> Any:
-        return self.only(test, x, y)
-
     def branch(self, d: Any, above: Any, below: Any, share: Any) -> Any:
         return self.only(d, above, below)
 
-    def array(self, values: Any, shape: Sequence[int]) -> Any:
-        raise Outside("an array")
+    def of_arrays(self, *_: Any, **__: Any) -> Any:
+        raise Outside("an operation on whole arrays")
 
-    def sum(self, x: Any, axes: Any, keepdim: bool = False) -> Any:
-        raise Outside("a sum")
-
-    def matmul(self, x: Any, y: Any) -> Any:
-        raise Outside("a matrix product")
+    array = sum = matmul = of_arrays
 
 
 def acts_on_elements(vocabulary: Vocabulary, head: Head, types: Sequence[int]) -> bool:

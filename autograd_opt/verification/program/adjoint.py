@@ -141,13 +141,13 @@ class Differentiator:
             if key in self.templates:
                 template = self.templates[key]
             else:
-                template = self.templates[key] = self.template(head_number, node.op, kinds, needs, parts)
+                template = self.templates[key] = self.template(node.op, head_number, kinds, needs, parts)
             environment = list(parts) if parts is not None else [g]
             environment.append(i)
             environment += targets
             if template is None:
                 several = 1 if parts is None else sum(p is not None for p in parts)
-                self.opaque(program, environment, i, head_number, places, kinds, needs, node.op, several, send)
+                self.opaque(program, environment, i, kinds, needs, several, send)
                 continue
             for head, refs in template.steps:
                 environment.append(append(head, tuple([environment[r] for r in refs]), i))
@@ -193,7 +193,8 @@ class Differentiator:
             g if old is None else program.append(vocabulary.head(ADD, (), kinds[part]), (old, g), origin)
         )
 
-    def template(self, head_number: int, op: Any, kinds: list[Any], needs: list[bool], parts: Any) -> Template | None:
+    def template(self, op: Any, head_number: int, kinds: Sequence[Any], needs: Sequence[bool],
+                 parts: Any = None) -> Template | None:
         """The template of a signature; None where the rule cannot be traced."""
         vocabulary = self.recorded.vocabulary
         head = vocabulary.heads[head_number]
@@ -244,28 +245,17 @@ class Differentiator:
             tuple((vocabulary.head(h.op, h.attributes, vocabulary.intern(t)), refs) for h, t, refs in steps), results
         )
 
-    def opaque(
-        self,
-        program: Program,
-        environment: list[Any],
-        i: int,
-        head_number: int,
-        places: Any,
-        kinds: list[Any],
-        needs: list[bool],
-        op: Any,
-        several: int,
-        send: Any,
-    ) -> None:
+    def opaque(self, program: Program, environment: list[Any], i: int, kinds: list[Any], needs: list[bool],
+               several: int, send: Any) -> None:
         """Cotangents of an untraceable rule: functions, otherwise unknown, of all it may read.
 
         `several` cotangents stand first where the operation has several outputs.  Those that torch computes are
         linear in them; of the user's rules nothing is known.
         """
+        recorded, vocabulary = self.recorded, self.recorded.vocabulary
+        op, places, head = recorded.nodes[i].op, recorded.operands[i], vocabulary.heads[recorded.heads[i]]
         kind = RULE if op in USERS else PULLBACK
-        vocabulary = self.recorded.vocabulary
-        head = vocabulary.heads[head_number]
-        effect = 0 if self.recorded.pure[i] and op.name not in self.drawing else i + 1
+        effect = 0 if recorded.pure[i] and op.name not in self.drawing else i + 1
         parts = () if several == 1 else (("#parts", encode(several)),)
         reads = tuple([e for e in environment if e is not None])
         absent = encode(tuple([e is None for e in environment]))

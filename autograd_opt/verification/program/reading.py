@@ -11,13 +11,15 @@ import torch
 from autograd_opt.verification.program.attribute_encoding import encode
 from autograd_opt.verification.program.instructions import PURE, UNREAD, VIEW, Malformed, Vocabulary
 
+Signature = tuple[int, tuple[int | None, ...], tuple[bool, ...]]
+"""Head of a node, types of its operands, and which of them want a cotangent."""
+
 
 @dataclass
 class Recorded:
     """A recorded graph as plain data, before any optimization.
 
-    `operands[i]` holds a node number, or None for a number or an absent operand;
-    `numbers[i]` says which numbers stand at those places; `needs[i]` which operands want a cotangent.
+    `operands[i]` holds a node number, or None for a number or an absent operand.
     """
 
     vocabulary: Vocabulary
@@ -26,7 +28,13 @@ class Recorded:
     operands: list[tuple[int | None, ...]]
     pure: bytearray
     grad: bytearray
-    unique: list[str]
+
+    def signature(self, i: int, leader: Sequence[int] | None = None) -> Signature:
+        """That of node i, its operands read off their leaders."""
+        heads = self.vocabulary.heads
+        places = [o if o is None or leader is None else leader[o] for o in self.operands[i]]
+        kinds = tuple([None if o is None else heads[self.heads[o]].type for o in places])
+        return self.heads[i], kinds, tuple([o is not None and self.grad[o] == 1 for o in places])
 
 
 FROM_EITHER_END = frozenset(
@@ -105,7 +113,7 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
     ------
     Malformed : an operand is not a node of the list, or comes after its use.
     """
-    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)), [])
+    recorded = Recorded(vocabulary, nodes, [], [], bytearray(len(nodes)), bytearray(len(nodes)))
     heads, operands, pure, grad = recorded.heads, recorded.operands, recorded.pure, recorded.grad
     position: dict[Any, int] = {}
     head_of, type_of = vocabulary.head, vocabulary.type
@@ -134,7 +142,6 @@ def convert(nodes: Sequence[Any], vocabulary: Vocabulary) -> Recorded:
             except Freed:                        # it is as pure as it was, but unlike any other
                 coded, effect = (UNREAD,), i + 1
             except (TypeError, LookupError, RecursionError):
-                recorded.unique.append(op.name)
                 coded, effect, pure[i] = (UNREAD,), i + 1, 0
         requires_grad = node.requires_grad
         grad[i] = requires_grad

@@ -95,8 +95,8 @@ class UsersTracer(Tracer):
                 raise Untraceable("a rule reads what it has kept of another trace")
             if len(traces) < len(given):
                 within = 1 if getattr(func, "__name__", "") == "__getitem__" else len(args)    # a mask is read as it is
-                args = *replaced(args[:within], self.entered), *args[within:]
-                kwargs = replaced(kwargs, self.entered)
+                args = *private.tree_map(self.entered, args[:within]), *args[within:]
+                kwargs = private.tree_map(self.entered, kwargs)
             return super().__torch_function__(func, types, args, kwargs)
         except Exception as error:
             self.refuse(error)
@@ -141,9 +141,9 @@ class UsersTracer(Tracer):
         self.born.append(weakref.ref(t))
         return t
 
-    def entered(self, t: torch.Tensor) -> Any:
-        """The trace of a real tensor."""
-        if isinstance(t, Trace):
+    def entered(self, t: Any) -> Any:
+        """The trace of a real tensor; whatever else there is as it is."""
+        if isinstance(t, Trace) or not isinstance(t, torch.Tensor):
             return t
         with private.DisableTorchFunction():
             return self.known(self.constant(t), empty(t.shape, t.dtype))
@@ -214,14 +214,3 @@ def one_number(t: torch.Tensor) -> float | None:
     same = bool((t == first).all()) and not (t.is_floating_point() and bool((t.signbit() != first.signbit()).any()))
     value = float(first)
     return value if same and str(value) != "-0.0" and abs(value) < 2**53 else None
-
-
-def replaced(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """Lists, tuples and dictionaries with other tensors."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)) and tensors_in(value):
-        return (list if isinstance(value, list) else tuple)([replaced(v, change) for v in value])
-    if isinstance(value, dict) and tensors_in(value):
-        return {k: replaced(v, change) for k, v in value.items()}
-    return value

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
+
 from autograd_opt._common.files import path_of, written_whole
 from autograd_opt.errors import VerificationError
 
@@ -109,19 +111,10 @@ class Counterexample(NoBool):
 
 def _flat(value: Any) -> str:
     """Nested lists on one line; one number all over by its number, and long ones by their first."""
-    elements, stack, sizes = [], [value], []
-    inner = value
-    while isinstance(inner, (list, tuple)) and inner:
-        sizes.append(len(inner))
-        inner = inner[0]
-    while stack:
-        v = stack.pop()
-        if isinstance(v, (list, tuple)):
-            stack += reversed(v)
-        else:
-            elements.append(str(v))
+    array = np.array(value, dtype=object)
+    elements = list(map(str, array.reshape(-1)))
     if len(elements) > 4 and len(set(elements)) == 1:
-        return f"{elements[0]} in all {'x'.join(map(str, sizes))}"
+        return f"{elements[0]} in all {'x'.join(map(str, array.shape))}"
     if len(elements) > SHOWN:
         return f"({', '.join(elements[:8])}, ... {len(elements)} numbers, all in .point)"
     return json.dumps(value).replace('"', "") if isinstance(value, (list, tuple)) else str(value)

@@ -23,6 +23,7 @@ from autograd_opt.verification.semantics.domain import Outside
 from autograd_opt.verification.semantics.indexed_sums import Entry
 from autograd_opt.verification.semantics.symbolic_shapes import Forced, is_zero, leaf, require_same
 from autograd_opt.verification.strategies.sympy_engine import differ
+from autograd_opt.verification.strategies.task import Goal
 
 
 def compare(left: Program, right: Program, limit: int) -> Answer:
@@ -46,12 +47,9 @@ def compare(left: Program, right: Program, limit: int) -> Answer:
     return Answer(False, "; ".join(messages))
 
 
-def goals_of(left: Program, right: Program) -> list[tuple[str, int | None, int | None]]:
-    out: list[tuple[str, int | None, int | None]] = [
-        (f"pullback to operand {k}", a, b)
-        for k, (a, b) in enumerate(zip(left.gradients, right.gradients, strict=True))
-    ]
-    return [("value", left.values[0], right.values[0]), *out]
+def goals_of(left: Program, right: Program) -> list[Goal]:
+    pairs = enumerate(zip(left.gradients, right.gradients, strict=True))
+    return [("value", left.values[0], right.values[0]), *[(f"pullback to operand {k}", a, b) for k, (a, b) in pairs]]
 
 
 # ----- entries with symbolic indices -----

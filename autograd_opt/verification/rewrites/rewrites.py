@@ -1,11 +1,11 @@
 """Rewrites: a node whose value is taken from another computation, each proved on its own.
 
-A rewrite says that `node` has the value of the earlier node `replacement`, both computed from
-the nodes of a cut.  Two small programs over the cut, each with its reverse sweep, are
-compared: equal values, and equal pullbacks to every node of the cut from any cotangent.  As
-vector-Jacobian products are linear, the cotangents of the cut are those of the graph as
-written then, whatever else reads what lies between.  A proof is remembered under both
-programs, whose leaves are numbered in the order of the cut: so up to renaming.
+A rewrite says that a node has the value of its leader, both computed from the nodes of a cut.
+Two small programs over the cut, each with its reverse sweep, are compared: equal values, and
+equal pullbacks to every node of the cut from any cotangent.  As vector-Jacobian products are
+linear, the cotangents of the cut are those of the graph as written then, whatever else reads
+what lies between.  A proof is remembered under both programs, whose leaves are numbered in the
+order of the cut: so up to renaming.
 
 The cut is searched by opening the youngest node in it.
 """
@@ -23,7 +23,9 @@ from autograd_opt.verification.checker.additive import additive
 from autograd_opt.verification.program.adjoint import Differentiator
 from autograd_opt.verification.program.instructions import Program
 from autograd_opt.verification.program.reading import Recorded
+from autograd_opt.verification.result.budget import Budget
 from autograd_opt.verification.strategies.subprocess_limit import Late, results
+from autograd_opt.verification.strategies.task import SCOPE, Task
 
 MAX_INNER = 12
 """Nodes between the cut and a rewritten node, at most, where the cut is searched."""
@@ -32,24 +34,20 @@ KNOWN_LIMIT = 20_000
 
 @dataclass(frozen=True)
 class Answer:
-    """`everywhere`: for all sizes; `conditions`: what was taken for granted, each a line that `assume` may hold."""
+    """Whether two programs are equal; None where sympy did not finish, it being `late`, or was not asked.
 
-    equal: bool
+    `everywhere`: for all sizes; `conditions`: what was taken for granted, each a line that `assume` may hold.
+    """
+
+    equal: bool | None
     message: str = ""
     everywhere: bool = False
     conditions: tuple[str, ...] = ()
+    late: bool = False
 
 
 KNOWN: dict[tuple[str, str], Answer] = {}
 """Answers by the digests of both programs."""
-
-
-@dataclass(frozen=True)
-class Rewrite:
-    """`node` takes the value of `replacement`."""
-
-    node: int
-    replacement: int
 
 
 @dataclass(frozen=True)
@@ -64,44 +62,37 @@ class Checked:
     late: str = ""
 
 
-def check(
-    recorded: Recorded,
-    rewrites: Sequence[Rewrite],
-    merged: Sequence[int],
-    goals: Collection[int],
-    seconds: float,
-    limit: int,
-) -> Checked:
-    """Prove rewrites one after the other, in record order; those before are in force for those after.
+def check(task: Task, rewritten: Sequence[int], merged: Sequence[int], budget: Budget) -> Checked:
+    """Prove that nodes have their leaders' values, one after the other; those before are in force for those after.
 
-    `merged` are the leaders by merges of equal operations, which are in force for all; `goals` are
-    the nodes whose own cotangents are wanted: a rewrite may change none of those.
+    `merged` are the leaders by merges of equal operations, which are in force for all.  A rewrite may change no
+    cotangent that is wanted itself.
     """
-    deadline = time.monotonic() + seconds
-    leader = list(merged)
+    deadline = time.monotonic() + budget.sympy_seconds
+    recorded, leader = task.recorded, list(merged)
+    kept = {k for k in task.leaves if not recorded.nodes[k].is_leaf}
     conditions: set[str] = set()
     everywhere, proved = True, 0
     failed: tuple[int, str] | None = None
     late = ""
-    for r in sorted(rewrites, key=lambda r: r.node):
-        target = leader[r.replacement] if 0 <= r.replacement < r.node < len(leader) else -1
-        if target < 0 or not recorded.pure[r.node] or not alike(recorded, r.node, target):
-            failed = failed or (r.node, "it is no pure node, or what replaces it is not of its type and before it")
+    for node in sorted(rewritten):
+        target = leader[task.leader[node]]
+        if not recorded.pure[node] or not alike(recorded, node, target):
+            failed = failed or (node, "it is no pure node, or what replaces it is not of its type")
             continue
-        kept = {k for k in goals if not recorded.nodes[k].is_leaf}
-        pairs = list(pairs_of(recorded, leader, r, target, kept))
+        pairs = list(pairs_of(recorded, leader, node, target, kept))
         answer = next((a for a in map(known, pairs) if a is not None and a.equal), None)
         if answer is None and not late:
-            answer, late = ask(pairs, deadline - time.monotonic(), limit)
+            answer, late = ask(pairs, deadline - time.monotonic(), budget.sympy_operations)
         if answer is None or not answer.equal:
             why = answer.message if answer is not None else late
-            failed = failed or (r.node, f"its merge is not shown right: {why}")
+            failed = failed or (node, f"its merge is not shown right: {why}")
             continue
-        leader[r.node:] = [target if to == r.node else to for to in leader[r.node:]]
+        leader[node:] = [target if to == node else to for to in leader[node:]]
         proved += 1
         everywhere &= answer.everywhere
         conditions |= set(answer.conditions)
-    scope = "all sizes with these broadcasts and branches" if everywhere else "these shapes"
+    scope = SCOPE if everywhere else "these shapes"
     return Checked(leader, proved, scope, tuple(sorted(conditions)), failed, late)
 
 
@@ -154,13 +145,13 @@ def alike(recorded: Recorded, a: int, b: int) -> bool:
 
 
 def pairs_of(
-    recorded: Recorded, leader: Sequence[int], r: Rewrite, target: int, kept: Collection[int]
+    recorded: Recorded, leader: Sequence[int], node: int, target: int, kept: Collection[int]
 ) -> Iterator[tuple[Program, Program]]:
     """Both computations over ever lower cuts."""
-    cut = {leader[o] for o in operands(recorded, r.node)}
-    cut |= {target} if reaches(recorded, leader, r.node, target) else {leader[o] for o in operands(recorded, target)}
+    cut = {leader[o] for o in operands(recorded, node)}
+    cut |= {target} if reaches(recorded, leader, node, target) else {leader[o] for o in operands(recorded, target)}
     for _ in range(MAX_INNER):
-        found = over(recorded, leader, r.node, target, cut, kept)
+        found = over(recorded, leader, node, target, cut, kept)
         if found is not None:
             yield found
         open_ones = [c for c in cut if recorded.pure[c] and recorded.operands[c] and c != target]
@@ -209,12 +200,9 @@ def untouchable(recorded: Recorded, k: int, kept: Collection[int]) -> bool:
 
 def sums(recorded: Recorded, leader: Sequence[int], k: int) -> bool:
     """Is the rule of an operator of the user's additive?  What lies between gets another part of its cotangent then."""
-    vocabulary, op = recorded.vocabulary, recorded.nodes[k].op
-    places = [None if o is None else leader[o] for o in recorded.operands[k]]
-    kinds = [None if o is None else vocabulary.heads[recorded.heads[o]].type for o in places]
-    needs = [o is not None and recorded.grad[o] == 1 for o in places]
-    made = Differentiator(recorded).template(recorded.heads[k], op, kinds, needs, None)
-    return made is not None and additive(made, vocabulary, vocabulary.heads[recorded.heads[k]].type, kinds, set())
+    signature = recorded.signature(k, leader)
+    made = Differentiator(recorded).template(recorded.nodes[k].op, *signature)
+    return made is not None and additive(made, recorded.vocabulary, signature, set())
 
 
 def between(recorded: Recorded, leader: Sequence[int], node: int, cut: set[int]) -> list[int] | None:
@@ -249,7 +237,6 @@ def program(recorded: Recorded, leader: Sequence[int], cut: list[int], inner: li
         + [tuple([None if o is None else place[leader[o]] for o in recorded.operands[n]]) for n in inner],
         bytearray([1] * len(place)),
         bytearray([recorded.grad[n] for n in [*cut, *inner]]),
-        [],
     )
     roots = [place[root]]
     leaves = [k for k, c in enumerate(cut) if recorded.grad[c] and recorded.grad[root]]

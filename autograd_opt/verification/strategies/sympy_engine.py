@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,22 +12,15 @@ import sympy
 
 from autograd_opt.verification.program.instruction_names import HOOK
 from autograd_opt.verification.program.instructions import Head, Program
+from autograd_opt.verification.result.budget import Budget
 from autograd_opt.verification.rewrites.conditions import RISKY, harmless, undischarged
+from autograd_opt.verification.rewrites.rewrites import Answer
 from autograd_opt.verification.semantics.casework import by_cases
 from autograd_opt.verification.semantics.domain import Outside, TooLarge
 from autograd_opt.verification.semantics.evaluate import needed_for, side_by_side
 from autograd_opt.verification.semantics.symbols import Symbols, fresh, is_zero
 from autograd_opt.verification.strategies.subprocess_limit import Late, results
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What sympy found; `equal` is None when it did not finish or the graph is outside its reach."""
-
-    equal: bool | None
-    message: str
-    conditions: tuple[str, ...] = ()
-    late: bool = False
+from autograd_opt.verification.strategies.task import Goal, Task
 
 
 def free_symbols(names: Mapping[int, str] | None = None) -> Any:
@@ -51,9 +43,7 @@ def free_symbols(names: Mapping[int, str] | None = None) -> Any:
     return free
 
 
-def differ(
-    original: Program, optimized: Program, goals: Sequence[tuple[str, int | None, int | None]], limit: int
-) -> str:
+def differ(original: Program, optimized: Program, goals: Sequence[Goal], limit: int) -> str:
     """The first goal that sympy does not show equal, or an empty string.
 
     Raises
@@ -90,24 +80,19 @@ def denominators(program: Program, wanted: Sequence[int]) -> set[str]:
     return ops
 
 
-def compare(
-    original: Program,
-    optimized: Program,
-    goals: Sequence[tuple[str, int | None, int | None]],
-    *,
-    limit: int = 600,
-    seconds: float = 20.0,
-) -> Answer:
-    """Ask sympy, within `seconds` and up to `limit` scalar operations, whether all goals are equal."""
+def compare(task: Task, goals: Sequence[Goal], budget: Budget) -> Answer:
+    """Ask sympy, within these limits, whether all goals are equal."""
+    original, optimized = task.original, task.optimized
     try:
-        equal, message = next(results(partial(answer, original, optimized, list(goals)), [limit], seconds))
+        equal, message = next(results(
+            partial(answer, original, optimized, goals), [budget.sympy_operations], budget.sympy_seconds))
     except Late as error:
         return Answer(None, str(error), late=True)
     risky = denominators(original, [x for _, x, _ in goals if x is not None])
     risky |= denominators(optimized, [y for _, _, y in goals if y is not None])
     divisors = (f"defined and nonzero: divisors and arguments of {', '.join(sorted(risky))}",) if risky else ()
     conditions = (*divisors, *undischarged(original, optimized, partial=False))
-    return Answer(equal, message, conditions if equal else ())
+    return Answer(equal, message, conditions=conditions if equal else ())
 
 
 def answer(original: Program, optimized: Program, goals: Any, limit: int) -> tuple[bool | None, str]:

@@ -28,6 +28,8 @@ from autograd_opt.verification.result.verdict import Reason, Status, Verdict, Ve
 SCOPE = "all sizes with these broadcasts and branches"
 BITWISE = ("kernels are deterministic",)
 """What a proof of equal bits presupposes."""
+Goal = tuple[str, int | None, int | None]
+"""Name, position in the original program, and in the optimized one: None where it is zero."""
 VERSIONS = {"python": platform.python_version(), "torch": torch.__version__, "sympy": version("sympy")}
 
 
@@ -123,6 +125,12 @@ class Task:
         """The names of what is compared."""
         return goals_of(self.leaves, self.roots)
 
+    @property
+    def compared(self) -> list[Goal]:
+        """Each goal's name, and its positions in the two programs."""
+        pairs = checker.goals(self.original, self.optimized)
+        return [(name, *pair) for name, pair in zip(self.goals, pairs, strict=True)]
+
     def run(self, how: How) -> Verification:
         """Ask the engines in order until one decides."""
         stats: dict[str, Any] = {
@@ -177,10 +185,6 @@ class Task:
         from autograd_opt.verification.strategies.search import search
 
         return search(self, how, outcome, common)
-
-    def names(self) -> dict[int, str]:
-        """How counterexamples call the leaves."""
-        return {i: f"%{i}" for i, n in enumerate(self.nodes) if n.is_leaf}
 
     def effects(self) -> tuple[Reason, str] | None:
         """Merges and prunings that are wrong whatever the values: of effects, of nodes still needed."""
