@@ -103,6 +103,12 @@ def dictionary_of(kind: type) -> Any:
     return found
 
 
+def elements_of(one: Any) -> list[Any]:
+    """The elements of a container, whatever its class says of its length or order."""
+    (kind,) = [kind for kind in CONTAINERS if isinstance(one, kind)]
+    return list(kind.__iter__(one))
+
+
 def slots_of(one: Any, names: tuple[str, ...]) -> list[Any]:
     """What stands in the slots of an object."""
     return [getattr(one, name, replay.MISSING) for name in names]
@@ -296,10 +302,10 @@ class Reached:
             self.names.update(word for key in dict.keys(one) for word in words(key))        # whatever a subclass says
             return [*self.note(one, None, dict(dict.items(one))).values()]
         if isinstance(one, (list, set)):
-            return [*self.note(one, None, [*one])]
+            return [*self.note(one, None, elements_of(one))]
         if isinstance(one, deque):
-            return [*self.told(functools.partial(list, one))]
-        return [*one] if isinstance(one, (tuple, frozenset)) else []
+            return [*self.told(functools.partial(elements_of, one))]
+        return elements_of(one) if isinstance(one, (tuple, frozenset)) else []
 
     def of_attributes(self, attributes: dict[str, Any], own: bool) -> list[Any]:
         """Note all attributes of an object; objects of libraries among them are looked into where code names them."""

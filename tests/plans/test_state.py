@@ -309,3 +309,26 @@ def test_attributes_of_an_argument_are_recorded_each_time() -> None:
             x.scale = k
             assert f(x).item() == k
     assert "attributes of a tensor" in f.report().kinds[0].reason
+
+
+class Odd(tuple):
+    """A tuple whose length is another thing, as e3nn's irreducible representations are."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+class OddList(list):
+    def __iter__(self) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("held", [Odd((3, 4)), OddList([3, 4])], ids=["tuple", "list"])
+def test_containers_whose_class_says_something_else_of_their_elements(held: Any) -> None:
+    kind = type(held).__mro__[1]
+    compiled = ao.compile(lambda x: x * kind.__getitem__(held, 0))
+    for _ in range(3):
+        assert compiled(torch.ones(1)).item() == 3
+    if kind is list:
+        list.__setitem__(held, 0, 5)
+        assert compiled(torch.ones(1)).item() == 5
