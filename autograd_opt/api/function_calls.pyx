@@ -123,7 +123,7 @@ cdef object run(object cls, tuple args, dict kwargs):
                 result = cls.forward(call.ctx, *args, **kwargs)
         finally:
             set_grad_mode(enabled)
-        single = not isinstance(result, (tuple, list))
+        single = not isinstance(result, tuple)           # a list is as any other object
         outputs = [result] if single else list(result)
         before = functions_off()
         try:
