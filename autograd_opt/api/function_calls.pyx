@@ -367,7 +367,10 @@ cdef object unrelated(object t, bint dirty):
     if dirty:
         return t
     alias = t.view_as(t)
-    return alias if type(t) is PlainTensor or type(t) is CustomTensor else alias.as_subclass(type(t))
+    if type(t) is not PlainTensor and type(t) is not CustomTensor:
+        alias = alias.as_subclass(type(t))
+    setattr(alias, view_history.BY_FUNCTION, int(Making.IN_CUSTOM_FUNCTION))
+    return alias
 
 
 cdef object plain(object t):
