@@ -61,7 +61,9 @@ def classify(func: Any) -> Handler:
         target = CALLS[func]
         if isinstance(target, str):
             return by_name(target)
-        return by_choice(target, getattr(func, "__name__", "") not in METADATA)
+        name = getattr(func, "__name__", "")
+        chosen = by_choice(target, name not in METADATA)
+        return routes.Numbers(chosen, NUMBERS[name]) if name in NUMBERS else chosen
     if func in DECOMPOSE:
         return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType), True)
     from autograd_opt.record import inplace
@@ -78,6 +80,8 @@ def classify(func: Any) -> Handler:
     if any(twin in table for table in (CALLS, SPELLINGS, DECOMPOSE, INPLACE)):
         return classify(twin)
     name = getattr(func, "__name__", "")
+    if name in NUMBERS:
+        return routes.Numbers(routes.Write(inplace.opaque_handler) if name.endswith("_") else raw, NUMBERS[name])
     if name in ("__get__", "__set__", "__delete__"):
         return raw
     if isinstance(func, types.FunctionType):
@@ -189,7 +193,7 @@ def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:
     return route(target) if isinstance(target, str) else routes.Chosen(target, route, unbindable)
 
 
-def by_choice(pick: Callable[..., str | None], carries: bool) -> Handler:
+def by_choice(pick: Callable[..., str | None], carries: bool) -> routes.Chosen:
     """Record as the operator that `pick(*args, **kwargs)` names; as one opaque node where it names None."""
     return routes.Chosen(pick, by_name, unbindable, carries)
 
@@ -251,6 +255,13 @@ METADATA = frozenset("""
     greater greater_equal less less_equal not_equal isreal isin signbit multinomial
 """.split())
 """Names whose results never carry a gradient."""
+
+NUMBERS = {
+    **dict.fromkeys("arange range scalar_tensor".split(), 0),
+    **dict.fromkeys(
+        "full full_like new_full histc cauchy_ exponential_ geometric_ log_normal_ normal_ uniform_".split(), 1),
+}
+"""Names of calls whose arguments from this one on are numbers, or tensors of one number."""
 
 torch_function.install_routes(HANDLERS, classify, MODE, refusals.note_class)
 

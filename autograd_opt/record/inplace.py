@@ -206,7 +206,7 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         base, read = None if name in RESHAPING else views.before_write(target), found[0]    # a new shape writes no base
         if base is not None:
             found[0] = views.past_hooks(found[0], base)
-        if name in RANDOM_FILLS:
+        if name in RANDOM_FILLS and len(tensors) == 1:
             result = func(*args, **kwargs)
             move(OVERWRITE, [found[0]], (target,), {"call": name}, target, base)
             return result
