@@ -78,7 +78,7 @@ def classify(func: Any) -> Handler:
         return replaced
     twin = keyword_calls.twin_of(func)
     if any(twin in table for table in (CALLS, SPELLINGS, DECOMPOSE, INPLACE)):
-        return classify(twin)
+        return classify(twin) if not keyword_calls.place_of(func, "reduction") else averaged(classify(twin))
     name = getattr(func, "__name__", "")
     if name in NUMBERS:
         return routes.Numbers(routes.Write(inplace.opaque_handler) if name.endswith("_") else raw, NUMBERS[name])
@@ -176,6 +176,14 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             BODIES[func] = decomposed(body, body is not func, body is not func)
         return BODIES[func](func, args, kwargs)
     return torch_fallback.handler(func, args, kwargs)
+
+
+def averaged(handler: Handler) -> Handler:
+    """A loss of `torch.ops.aten`, which takes the mean where torch's own function of that name has no default."""
+    def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = "reduction" in kwargs or len(args) > keyword_calls.place_of(func, "reduction")
+        return handler(func, args, kwargs if given else {**kwargs, "reduction": 1})
+    return call
 
 
 def instead(func: Any, kind: Any) -> Callable[..., Any]:
