@@ -218,7 +218,7 @@ for _name in ("nll_loss", "nll_loss2d"):
               A.nll_loss_backward(g, x, target, weight, reduction, ignore_index, extra)) if _name == "nll_loss" else
              (lambda g, x, target, weight, extra, *, reduction, ignore_index:
               A.nll_loss2d_backward(g, x, target, weight, reduction, ignore_index, extra)))
-    define(f"{_name}_backward", "g, x, target, weight=?, reduction=1, ignore_index=-100, total_weight=None", 0,
+    define(f"{_name}_backward", "g, x, target, weight=?, reduction=0, ignore_index=-100, total_weight=None", 0,
            f"torch.ops.aten.{_name}_backward",
            bind=lambda g, x, target, weight, reduction, ignore_index, total_weight: (
                (g, x, target, weight),
