@@ -123,7 +123,7 @@ cdef object run(object cls, tuple args, dict kwargs):
                 result = cls.forward(call.ctx, *args, **kwargs)
         finally:
             set_grad_mode(enabled)
-        single = not isinstance(result, (tuple, list))
+        single = not isinstance(result, tuple)           # a list is as any other object
         outputs = [result] if single else list(result)
         before = functions_off()
         try:
@@ -367,7 +367,10 @@ cdef object unrelated(object t, bint dirty):
     if dirty:
         return t
     alias = t.view_as(t)
-    return alias if type(t) is PlainTensor or type(t) is CustomTensor else alias.as_subclass(type(t))
+    if type(t) is not PlainTensor and type(t) is not CustomTensor:
+        alias = alias.as_subclass(type(t))
+    setattr(alias, view_history.BY_FUNCTION, int(Making.IN_CUSTOM_FUNCTION))
+    return alias
 
 
 cdef object plain(object t):

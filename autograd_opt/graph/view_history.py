@@ -316,6 +316,8 @@ def refresh(tape: Any, node: Any, view: Tensor) -> Any:
         handles.set_version(node, view)
         return node
     if base_node is not None and not base_node.requires_grad and node.requires_grad:
+        if torch.is_grad_enabled():
+            refuse_making(view, ANOTHER, node)
         cut = attach(CUT, node, geometry(view, base), view)     # its base has been detached since
         cut.view = True
         return cut

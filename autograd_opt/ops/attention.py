@@ -59,7 +59,8 @@ def plain(t: Any) -> bool:
 
 def factors(query: Any, scale: float | None) -> tuple[float, float]:
     """What queries and keys are multiplied by: the root of the scale, its sign with the queries."""
-    root = math.sqrt(abs(scale if scale is not None else 1.0 / math.sqrt(query.shape[-1])))
+    size = query.shape[-1]
+    root = math.sqrt(abs(scale if scale is not None else 1.0 / math.sqrt(size) if size else math.inf))
     return (-root if scale is not None and scale < 0 else root), root
 
 

@@ -170,8 +170,8 @@ def vander(x: Any, *, N: int | None = None) -> Any:
 @decompose("torch.linalg.matrix_norm")
 def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None) -> Any:
     """Frobenius' is the vector's; rows and columns have the largest or smallest sum; others read singular values."""
-    if A.ndim < 2 or len(dim) != 2 or not (dim[0] - dim[1]) % A.ndim:
-        return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)       # which refuses it
+    if A.ndim < 2 or len(dim) != 2 or not (dim[0] - dim[1]) % A.ndim or not A.numel():
+        return torch.linalg.matrix_norm(A, ord, dim, keepdim, dtype=dtype)    # which refuses or knows it
     if ord == "fro":
         return torch.linalg.vector_norm(A, 2, dim, keepdim, dtype=dtype)
     rows, columns = (d % A.ndim for d in dim)

@@ -171,7 +171,7 @@ def nll_loss_nd(x: Any, target: Any, weight: Any = None, reduction: int = 0, ign
 
 
 # ----- regression -----
-define("mse_loss", "x, y, reduction=1", R, "torch._C._nn.mse_loss",
+define("mse_loss", "x, y, reduction=0", R, "torch._C._nn.mse_loss",
        x=lambda g, x, y, *, reduction: fused(A.mse_loss_backward, g, x, y, reduction),
        y=lambda g, x, y, *, reduction: fused(A.mse_loss_backward, g, y, x, reduction))
 define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_backward",
@@ -179,27 +179,27 @@ define("mse_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.mse_loss_
        g=lambda h, x, y, *, reduction: A.mse_loss_backward(h, x, y, reduction),
        x=lambda h, g, x_shape, *, reduction: h * g * twice_mean(x_shape, reduction),
        y=lambda h, g, x_shape, *, reduction: -h * g * twice_mean(x_shape, reduction))
-define("smooth_l1_loss", "x, y, reduction=1, beta=1.0", R, "torch._C._nn.smooth_l1_loss",
+define("smooth_l1_loss", "x, y, reduction=0, beta=1.0", R, "torch._C._nn.smooth_l1_loss",
        x=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, x, y, reduction, beta),
        y=lambda g, x, y, *, reduction, beta: fused(A.smooth_l1_loss_backward, g, y, x, reduction, beta))
 define("smooth_l1_loss_backward", "g, x, y, reduction=1, beta=1.0", R, "torch.ops.aten.smooth_l1_loss_backward",
        meaning=smooth_l1_back, x=smooth_l1_bend,
        g=lambda h, x, y, *, reduction, beta: A.smooth_l1_loss_backward(h, x, y, reduction, beta),
        y=lambda h, g, x, y, *, reduction, beta: smooth_l1_bend(-h, g, x, y, reduction=reduction, beta=beta))
-define("huber_loss", "x, y, reduction=1, delta=1.0", R, "torch._C._nn.huber_loss",
+define("huber_loss", "x, y, reduction=0, delta=1.0", R, "torch._C._nn.huber_loss",
        x=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, x, y, reduction, delta),
        y=lambda g, x, y, *, reduction, delta: fused(A.huber_loss_backward, g, y, x, reduction, delta))
 define("huber_loss_backward", "g, x, y, reduction=1, delta=1.0", R, "torch.ops.aten.huber_loss_backward",
        meaning=huber_back, x=huber_bend,
        g=lambda h, x, y, *, reduction, delta: A.huber_loss_backward(h, x, y, reduction, delta),
        y=lambda h, g, x, y, *, reduction, delta: huber_bend(-h, g, x, y, reduction=reduction, delta=delta))
-define("soft_margin_loss", "x, y, reduction=1", R, "torch._C._nn.soft_margin_loss", bind=bind_soft_margin,
+define("soft_margin_loss", "x, y, reduction=0", R, "torch._C._nn.soft_margin_loss", bind=bind_soft_margin,
        x=lambda g, x, y, *, reduction: fused(A.soft_margin_loss_backward, g, x, y, reduction))
 define("soft_margin_loss_backward", "g, x, y, reduction=1", R, "torch.ops.aten.soft_margin_loss_backward",
        meaning=soft_margin_back, g=lambda h, x, y, *, reduction: A.soft_margin_loss_backward(h, x, y, reduction),
        x=lambda h, g, x, y, *, reduction: mean_over(h * g, x.shape, reduction) * soft_margin_bend(x, y))
 # ----- classification -----
-define("binary_cross_entropy", "x, y, weight=?, reduction=1", R, "torch._C._nn.binary_cross_entropy",
+define("binary_cross_entropy", "x, y, weight=?, reduction=0", R, "torch._C._nn.binary_cross_entropy",
        bind=bind_weighted("binary_cross_entropy", ("weight",)),
        x=lambda g, x, y, weight, *, reduction: A.binary_cross_entropy_backward(g, x, y, weight, reduction), y=bce_y)
 define("binary_cross_entropy_backward", "g, x, y, weight=?, reduction=1", R,
@@ -208,17 +208,17 @@ define("binary_cross_entropy_backward", "g, x, y, weight=?, reduction=1", R,
            mean_over(h * g, x.shape, reduction) * bce_bend(x, y), weight),
        y=lambda h, g, x, weight, *, reduction: weighted(
            -mean_over(h * g, x.shape, reduction) / ((1 - x) * x).clamp(min=1e-12), weight))
-define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduction=1", R,
+define("binary_cross_entropy_with_logits", "x, y, weight=?, pos_weight=?, reduction=0", R,
        "torch.binary_cross_entropy_with_logits",
        bind=bind_weighted("binary_cross_entropy_with_logits", ("weight", "pos_weight")), x=bce_logits_x, y=bce_logits_y)
 for _name in ("nll_loss", "nll_loss2d"):
-    define(_name, "x, target, weight=?, reduction=1, ignore_index=-100", PURE, f"torch._C._nn.{_name}",
+    define(_name, "x, target, weight=?, reduction=0, ignore_index=-100", PURE, f"torch._C._nn.{_name}",
            kernel=nll_kernel if _name == "nll_loss" else nll2d_kernel,
            x=(lambda g, x, target, weight, extra, *, reduction, ignore_index:
               A.nll_loss_backward(g, x, target, weight, reduction, ignore_index, extra)) if _name == "nll_loss" else
              (lambda g, x, target, weight, extra, *, reduction, ignore_index:
               A.nll_loss2d_backward(g, x, target, weight, reduction, ignore_index, extra)))
-    define(f"{_name}_backward", "g, x, target, weight=?, reduction=1, ignore_index=-100, total_weight=None", 0,
+    define(f"{_name}_backward", "g, x, target, weight=?, reduction=0, ignore_index=-100, total_weight=None", 0,
            f"torch.ops.aten.{_name}_backward",
            bind=lambda g, x, target, weight, reduction, ignore_index, total_weight: (
                (g, x, target, weight),

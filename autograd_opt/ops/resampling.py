@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
+
+from torch import Tensor
 
 from autograd_opt.abi import torch_private as private
 from autograd_opt.ops.table import PURE, define
@@ -24,11 +27,13 @@ def bind_of(n: int, smooth: bool) -> Callable[..., Any]:
         aligned, given = (more[:1], more[1:]) if smooth else ((), more)
         scales = given[0] if len(given) == 1 and (given[0] is None or isinstance(given[0], (list, tuple))) else given
         scales = tuple(scales) if scales else (None,) * n
+        if any(isinstance(scale, Tensor) for scale in scales):
+            raise TypeError("torch says whether these are numbers")
         if output_size is None:
             output_size = [int(size * scale) for size, scale in zip(x.shape[2:], scales, strict=True)]
         if named or len(scales) != n or len(output_size) != n or (smooth and not aligned):
             raise TypeError("torch says what is wrong")
-        return (x,), {"output_size": tuple(output_size), "more": (*aligned, *scales)}
+        return (x,), {"output_size": tuple(map(index, output_size)), "more": (*aligned, *scales)}
     return bind
 
 

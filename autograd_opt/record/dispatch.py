@@ -61,7 +61,9 @@ def classify(func: Any) -> Handler:
         target = CALLS[func]
         if isinstance(target, str):
             return by_name(target)
-        return by_choice(target, getattr(func, "__name__", "") not in METADATA)
+        name = getattr(func, "__name__", "")
+        chosen = by_choice(target, name not in METADATA)
+        return routes.Numbers(chosen, NUMBERS[name]) if name in NUMBERS else chosen
     if func in DECOMPOSE:
         return decomposed(DECOMPOSE[func], not isinstance(func, types.FunctionType), True)
     from autograd_opt.record import inplace
@@ -76,8 +78,10 @@ def classify(func: Any) -> Handler:
         return replaced
     twin = keyword_calls.twin_of(func)
     if any(twin in table for table in (CALLS, SPELLINGS, DECOMPOSE, INPLACE)):
-        return classify(twin)
+        return classify(twin) if not keyword_calls.place_of(func, "reduction") else averaged(classify(twin))
     name = getattr(func, "__name__", "")
+    if name in NUMBERS:
+        return routes.Numbers(routes.Write(inplace.opaque_handler) if name.endswith("_") else raw, NUMBERS[name])
     if name in ("__get__", "__set__", "__delete__"):
         return raw
     if isinstance(func, types.FunctionType):
@@ -174,6 +178,14 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return torch_fallback.handler(func, args, kwargs)
 
 
+def averaged(handler: Handler) -> Handler:
+    """A loss of `torch.ops.aten`, which takes the mean where torch's own function of that name has no default."""
+    def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = "reduction" in kwargs or len(args) > keyword_calls.place_of(func, "reduction")
+        return handler(func, args, kwargs if given else {**kwargs, "reduction": 1})
+    return call
+
+
 def instead(func: Any, kind: Any) -> Callable[..., Any]:
     """What a class of torch's own, a mask without values, computes in the place of a call."""
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -189,7 +201,7 @@ def spelled(target: str | Callable[..., str | None], bind: Binder) -> Handler:
     return route(target) if isinstance(target, str) else routes.Chosen(target, route, unbindable)
 
 
-def by_choice(pick: Callable[..., str | None], carries: bool) -> Handler:
+def by_choice(pick: Callable[..., str | None], carries: bool) -> routes.Chosen:
     """Record as the operator that `pick(*args, **kwargs)` names; as one opaque node where it names None."""
     return routes.Chosen(pick, by_name, unbindable, carries)
 
@@ -251,6 +263,13 @@ METADATA = frozenset("""
     greater greater_equal less less_equal not_equal isreal isin signbit multinomial
 """.split())
 """Names whose results never carry a gradient."""
+
+NUMBERS = {
+    **dict.fromkeys("arange range scalar_tensor".split(), 0),
+    **dict.fromkeys(
+        "full full_like new_full histc cauchy_ exponential_ geometric_ log_normal_ normal_ uniform_".split(), 1),
+}
+"""Names of calls whose arguments from this one on are numbers, or tensors of one number."""
 
 torch_function.install_routes(HANDLERS, classify, MODE, refusals.note_class)
 

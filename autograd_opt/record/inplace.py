@@ -142,9 +142,9 @@ def write(op: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
             if n is not None and n.requires_grad and not (op.several and view_history.leads_nowhere(n)):
                 mask |= op.saved_by(i)
         base = views.before_write(target)
+        old = copy_before(target, found[0]) if mask & 1 else target
         if base is not None:
             found[0] = views.past_hooks(found[0], base)
-        old = copy_before(target, found[0]) if mask & 1 else target
         versions = tuple(0 if not isinstance(t, Tensor) or t.is_inference() else private.version_of(t)
                          for t in operands)
         func(*args, **kwargs)
@@ -203,10 +203,10 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         except errors.InplaceError:
             draw_anyway(name, target, args[1:])
             raise
-        base = None if name in RESHAPING else views.before_write(target)    # another shape is no write to the base
+        base, read = None if name in RESHAPING else views.before_write(target), found[0]    # a new shape writes no base
         if base is not None:
             found[0] = views.past_hooks(found[0], base)
-        if name in RANDOM_FILLS:
+        if name in RANDOM_FILLS and len(tensors) == 1:
             result = func(*args, **kwargs)
             move(OVERWRITE, [found[0]], (target,), {"call": name}, target, base)
             return result
@@ -220,8 +220,8 @@ def opaque_handler(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
             target.copy_(out.detach())
         operands = tuple(t for k, t in unique.items() if inputs[k].requires_grad)
         before = {id(target): inputs[id(target)]}
-        if found[0].requires_grad:
-            before[id(target)]._copy_of = found[0]  # type: ignore[attr-defined]
+        if read.requires_grad:
+            before[id(target)]._copy_of = read  # type: ignore[attr-defined]
         move(OPAQUE, [handles.handle_of(t) if t is not target else found[0] for t in operands], operands,
              described(call), target, base, (call, [before.get(id(t), t) for t in operands]),
              reshapes=name in RESHAPING)
@@ -353,7 +353,7 @@ def assign(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if (source := fitted(value, x)).dim() <= x.dim():
             write(OPS["fill"] if x.dim() and not source.dim() else COPY, func, args, kwargs, (x, source), {})
             return
-    if torch.is_grad_enabled() and private.is_view(x) and only_views(x, index) and views.repeats(x.shape, x.stride()):
+    if torch.is_grad_enabled() and private.is_view(x) and only_views(x, index) and views.overlaps(x.shape, x.stride()):
         part = call(Tensor.__getitem__, (x, index), {})     # which need not repeat its memory
         if views.repeats(part.shape, part.stride()):
             unrecorded.run_raw(func, args, kwargs)            # raises

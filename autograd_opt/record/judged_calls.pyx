@@ -11,6 +11,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_builtin0, ao_dtype, ao_plain, ao_strided, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.node cimport ordinary, shape_of
+from autograd_opt.graph.references import requires_grad
 from autograd_opt.record.arguments cimport is_tensor
 from autograd_opt.record.nested_values import mapped
 from autograd_opt.record.unrecorded cimport detached, run_raw
@@ -35,6 +36,8 @@ cdef bint sign(list found, object x) except -1:
             return False
         found.append(shape_of(x))
         found.append(ao_dtype(x))
+        if shape_of(x) == ():
+            found.append(requires_grad(x))       # then it is no number
         return True
     found.append(kind)
     if kind is list or kind is tuple:
@@ -50,13 +53,14 @@ cdef bint sign(list found, object x) except -1:
 def without_memory(t):
     """A tensor that only its shape, strides and dtype are known of."""
     with private.DisableTorchFunction():
-        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+        made = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+        return made.requires_grad_() if not t.dim() and requires_grad(t) else made
 
 
 def apart(t):
     """The tensor, which no history follows."""
     with private.DisableTorchFunction():
-        return detached(t)
+        return detached(t).requires_grad_(not t.dim() and requires_grad(t))
 
 
 cdef int call(object func, tuple args, dict kwargs, stand_in) except -1:

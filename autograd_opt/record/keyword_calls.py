@@ -56,6 +56,17 @@ def signatures(name: str) -> tuple[tuple[tuple[tuple[str, bool], ...], frozenset
                    frozenset([a.name for a in schema.arguments])) for row, schema in zip(placed, schemas, strict=True)])
 
 
+def place_of(func: Any, word: str) -> int:
+    """The place of an argument of an operator by its name; 0 where it has none.
+
+    >>> place_of(torch.ops.aten.mse_loss, "reduction")
+    2
+    """
+    for parameters, _ in signatures(getattr(func, "__name__", "").partition(".")[0]):
+        return next((i for i, (name, _) in enumerate(parameters) if name == word), 0)
+    return 0
+
+
 def by_position(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
     """The arguments of the same call with those by position that have a place in a schema; None where none has one.
 

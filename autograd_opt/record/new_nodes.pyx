@@ -421,6 +421,9 @@ def record_writes(Op op, list nodes, tuple operands, dict attrs, list targets, e
     for t in targets:
         release_handle(tape, t)
     record_outputs(tape, op, nodes, operands, attrs, True, targets, extra)
+    for t in targets:
+        if ao_is_view(t):
+            t._node.view = True
 
 
 cdef int earlier_versions(Node node, versions) except -1:

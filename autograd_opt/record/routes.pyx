@@ -9,7 +9,8 @@ from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.errors import InplaceError
 from autograd_opt.graph.handles cimport handle
 from autograd_opt.graph.node cimport (
-    OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, version_of,
+    OUTPUT_OP, REQUIRES_GRAD, VARIADIC, CustomTensor, Node, Op, PlainTensor as Tensor, ordinary, shape_of,
+    version_of,
 )
 from autograd_opt.graph.plain_values cimport is_float
 from autograd_opt.graph.tape cimport Tape
@@ -17,7 +18,8 @@ from autograd_opt.graph.thread_state cimport recording
 from autograd_opt.graph.view_history import OF_SPARSE
 from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.record.arguments cimport (
-    computed, grad_on, is_tensor, lent, mode_innermost, none_follows, plain_attributes, plain_numbers, unusual_numbers,
+    computed, grad_on, is_tensor, lent, mode_innermost, none_follows, plain_attributes, plain_numbers, tracked,
+    unusual_numbers,
 )
 from autograd_opt.record.autocast cimport autocast_off, lowered
 from autograd_opt.record.guard cimport enter, leave
@@ -301,7 +303,34 @@ cdef class Fill(Route):
         if not args:
             kwargs = kwargs.copy()
             args = (kwargs.pop("tensor"),)
+        judge_numbers(func, args, kwargs, 1)
         return written(func, args, kwargs)
+
+
+cdef int judge_numbers(object func, tuple args, dict kwargs, Py_ssize_t first) except -1:
+    """Raise torch's error where an argument from the `first` on is a tensor that is no number, since it requires grad."""
+    cdef PyObject *tp = recording()
+    if tp == NULL:
+        return 0
+    for x in args[first:] if not kwargs else (*args[first:], *kwargs.values()):
+        if type(x) is CustomTensor and shape_of(x) == () and tracked(<Tape>tp, x):
+            from autograd_opt.record.inplace import ask_torch
+            ask_torch(func, args, kwargs)
+            return 0
+    return 0
+
+
+cdef class Numbers(Route):
+    """A call that takes numbers, the first of them as its argument `first`; `route` runs it."""
+    cdef Route route
+    cdef Py_ssize_t first
+
+    def __init__(self, Route route, Py_ssize_t first):
+        self.route, self.first = route, first
+
+    cdef object run(self, object func, tuple args, dict kwargs):
+        judge_numbers(func, args, kwargs, self.first)
+        return self.route.run(func, args, kwargs)
 
 
 cdef class Write(Route):

@@ -142,6 +142,8 @@ def past_hooks(node: Any, base: Any) -> Any:
     torch goes from the written part of a base straight to that part of the old base.
     """
     tensor, below, target = base
+    if overlaps(target.shape, target.stride()):
+        return new_nodes.record_value(PART, [below], (tensor,), geometry(target, tensor), target)
     step, first = node, adopted_by(below)
     while step is not None and step is not below and step.operands and (
             step.view is not None or step.op.name == "output"):
@@ -324,7 +326,14 @@ def recorded(name: str, function: Any) -> Any:
     return call
 
 
+def lay(x: Tensor, *, base_size: Any, base_stride: Any, base_dtype: Any, **where: Any) -> Tensor:
+    """`embed`, but where elements share a place in memory, one of them is there, as torch's copy leaves it."""
+    zeros = torch.empty_strided(base_size, base_stride, dtype=base_dtype or x.dtype, device=x.device).zero_()
+    return place(zeros, x, base_size=base_size, base_stride=base_stride, **where)
+
+
 _region, _erase, _embed = recorded("view_region", region), recorded("view_erase", erase), recorded("view_embed", embed)
+_lay = recorded("view_lay", lay)
 _GEO = "size=(), stride=(), offset=0, base_size=(), base_stride=(), dtype=None, base_dtype=None, conj=False, neg=False"
 
 
@@ -356,6 +365,8 @@ def rule(function: Any) -> Any:
 REGION = define("view_region", f"x, *, {_GEO}", 0, forward=region, x=rule(_embed))
 ERASE = define("view_erase", f"x, *, {_GEO}", 0, forward=erase, x=rule(_erase))
 EMBED = define("view_embed", f"x, *, {_GEO}", 0, forward=embed, x=rule(_region))
+LAY = define("view_lay", f"x, *, {_GEO}", 0, forward=lay, x=rule(_region))
+PART = define("view_part", f"x, *, {_GEO}", 0, forward=region, x=rule(_lay))
 PLACE = define("view_place", f"x, part, *, {_GEO}", ONCE, forward=place, x=rule(erase_once),
                part=rule(_region))
 WRITTEN = define("written", "x", 0,
@@ -377,6 +388,6 @@ def bind_as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | Non
 
 define("as_strided", f"x, *, {_GEO}", VIEW | PURE, "torch.as_strided T.as_strided", bind=bind_as_strided,
        x=rule(lambda g, **where: view_of(_embed(g, **where))), forward=region)
-OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, PLACE)}
+OPS_BY_NAME = {op.name: op for op in (REGION, ERASE, EMBED, LAY, PLACE)}
 view_history.install(WRITTEN, REGION, APART, CUT)
 unrecorded.install(APART)

@@ -112,7 +112,7 @@ def outer(x: Sized, y: Sized) -> Sized:
     return product(inserted(x, 1), inserted(y, 0))
 
 
-def mse(x: Sized, y: Sized, reduction: int = 1) -> Sized:
+def mse(x: Sized, y: Sized, reduction: int = 0) -> Sized:
     d = total(x, y, -1)
     return product(d, d) if reduction == 0 else reduced(product(d, d), average=reduction == 1)
 
@@ -169,7 +169,7 @@ SIZED_CASES: dict[str, tuple[SizedCase, ...]] = {
     **dict.fromkeys(["softmax", "log_softmax"], (on("ab", dim=1), on("ab", dim=0), on("abc", dim=-1))),
     "logsumexp": (on("ab", dim=1), on("ab", dim=(0, 1)), on("ab", dim=0, keepdim=True)),
     "layer_norm": (on("ab", "b", "b", normalized_shape="b"), on("ab", None, None, normalized_shape="b"), on("abc", "bc", "bc", normalized_shape="bc")),
-    "mse_loss": (on("ab", "ab"), on("ab", "ab", reduction=2), on("ab", "ab", reduction=0)),
+    "mse_loss": (on("ab", "ab", reduction=1), on("ab", "ab", reduction=2), on("ab", "ab", reduction=0)),
     **dict.fromkeys(["softmax_backward", "log_softmax_backward"], (on("ab", "ab", dim=1, dtype=torch.float64),)),
     "mse_loss_backward": (on("", "ab", "ab"),),
 }

@@ -115,7 +115,7 @@ def squeezed(x: Array, dim: Any) -> Array:
     return x.squeeze(tuple(dims))
 
 
-def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction: int = 1, ignore_index: int = -100) -> Array:
+def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction: int = 0, ignore_index: int = -100) -> Array:
     rows, classes = kept(target, ignore_index)
     picked = D.neg(x.reshape(target.size, -1)[rows, classes])
     if weight is not None:
@@ -126,7 +126,7 @@ def nll(D: Domain, x: Array, target: Any, weight: Array | None = None, reduction
     return total if reduction == 2 else D.div(total, nll_total(D, classes, weight))
 
 
-def nll_back(D: Domain, g: Array, x: Array, target: Any, weight: Array | None = None, reduction: int = 1,
+def nll_back(D: Domain, g: Array, x: Array, target: Any, weight: Array | None = None, reduction: int = 0,
              ignore_index: int = -100) -> Array:
     """aten::nll_loss_backward: -g w at each target that counts, over their total weight where the loss is a mean."""
     rows, classes = kept(target, ignore_index)

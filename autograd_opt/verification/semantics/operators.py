@@ -191,12 +191,12 @@ MEANING: dict[str, Meaning] = {
     "trace": lambda D, x: D.sum(np.diagonal(x), (0,)),
     "aten::convolution_backward": convolution_back, "diagonal_backward": diagonal_back, "conv1d": convolution, "conv2d": convolution, "conv3d": convolution,
     # ----- losses -----
-    "mse_loss": lambda D, x, y, reduction=1: reduce_loss(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
-    "smooth_l1_loss": lambda D, x, y, reduction=1, beta=1.0: reduce_loss(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
-    "huber_loss": lambda D, x, y, reduction=1, delta=1.0: reduce_loss(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
-    "soft_margin_loss": lambda D, x, y, reduction=1: reduce_loss(
+    "mse_loss": lambda D, x, y, reduction=0: reduce_loss(D, D.mul(D.sub(x, y), D.sub(x, y)), reduction),
+    "smooth_l1_loss": lambda D, x, y, reduction=0, beta=1.0: reduce_loss(D, huber(D, D.sub(x, y), beta, 1 / Fraction(beta)), reduction),
+    "huber_loss": lambda D, x, y, reduction=0, delta=1.0: reduce_loss(D, huber(D, D.sub(x, y), delta, Fraction(1)), reduction),
+    "soft_margin_loss": lambda D, x, y, reduction=0: reduce_loss(
         D, D.call("log", D.add(D.number(1), D.call("exp", D.neg(D.mul(y, x))))), reduction),
-    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=1: reduce_loss(
+    "binary_cross_entropy_with_logits": lambda D, x, y, weight=None, pos_weight=None, reduction=0: reduce_loss(
         D, D.neg(D.add(D.mul(y, D.call("log", sigmoid(D, x))), D.mul(
             D.sub(D.number(1), y), D.call("log", sigmoid(D, D.neg(x)))))), reduction)
         if weight is None and pos_weight is None else refuse("weights"),
