@@ -455,9 +455,9 @@ cdef bint stays(object where, object key, object value) except -1:
     if isinstance(where, dict):
         return alike(<dict>where, <dict>value)
     if isinstance(where, list):
-        return same(where if type(where) is list else [*where], value)
+        return same(where if type(where) is list else list(list.__iter__(where)), value)
     if isinstance(where, set):
-        return len(where) == len(value) and same([*where], value)
+        return same(list(where if type(where) is set else set.__iter__(where)), value)
     if type(where) is CellType:
         found = PyCell_GET(where)
         return same(MISSING if found == NULL else <object>found, value)
