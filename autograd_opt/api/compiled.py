@@ -37,6 +37,8 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 MOST_KINDS = 64
 """Kinds of calls that are remembered; the one not met for longest gives way."""
+MOST_CHANGES = 8
+"""Calls that changed what the function sees, and were not met again, before calls like them are no longer told apart."""
 
 
 @dataclass
@@ -121,7 +123,7 @@ class Compiled(Generic[P, R]):
         for number, known in enumerate(self.kinds):
             if known.guard.holds(leaves, situation):
                 if number:
-                    self.kinds.insert(0, self.kinds.pop(number))
+                    self.remember(self.kinds.pop(number))
                 return self.again(known, leaves, situation, args, kwargs)
         return self.first(leaves, situation, args, kwargs)
 
@@ -159,9 +161,7 @@ class Compiled(Generic[P, R]):
             before = Before(self.function, (args, kwargs))
             known = Known(before.guard(situation), None)
         except Unrepeatable as error:
-            self.say(str(error))
-            guard = refused or Unguarded(leaves, situation)
-            self.remember(Known(guard, None, str(error), guard.calls - 1))
+            self.remember(self.unguarded(refused or Unguarded(leaves, situation), str(error)))
             return self.region(self.function, args, kwargs)
         drawn = python_state()
         result = self.region(self.function, args, kwargs)
@@ -172,8 +172,17 @@ class Compiled(Generic[P, R]):
         except Unrepeatable as error:
             self.say(str(error))
             known.reason = str(error)
+            once = [one for one in self.kinds if one.reason and not one.calls and isinstance(one.guard, Guard)]
+            if refused or len(once) >= MOST_CHANGES:
+                self.kinds = [one for one in self.kinds if one not in once]
+                known = self.unguarded(refused or Unguarded(leaves, situation), str(error))
         self.remember(known)
         return result
+
+    def unguarded(self, guard: Unguarded, reason: str) -> Known:
+        """The kind of calls that are recorded each time, and seldom looked at."""
+        self.say(reason, 6)
+        return Known(guard, None, reason, guard.calls - 1)
 
     def forgotten(self, leaves: list[Any], situation: Any) -> Unguarded | None:
         """The guard of calls that are like this one and had none, which are asked anew."""
@@ -185,9 +194,12 @@ class Compiled(Generic[P, R]):
         return None
 
     def remember(self, known: Known) -> None:
-        """Have a kind asked before all others."""
-        self.kinds.insert(0, known)
-        del self.kinds[MOST_KINDS:]
+        """Have a kind asked before all others; one that has no guard, after them."""
+        if isinstance(known.guard, Guard):
+            self.kinds.insert(0, known)
+            del self.kinds[MOST_KINDS:]
+        else:
+            self.kinds.append(known)
 
     def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""
@@ -223,15 +235,15 @@ class Compiled(Generic[P, R]):
         known.guard, known.repetition, known.reason = guard, repetition, reason
         return result
 
-    def say(self, reason: str) -> None:
-        """Warn, once, that calls are not repeated."""
+    def say(self, reason: str, depth: int = 5) -> None:
+        """Warn, once, that calls are not repeated; `depth`: calls between the user's and the warning's."""
         if not self.warned:
             self.warned = True
             warnings.warn(
                 errors.at(
                     f"{self!r}: calls of some kind are recorded each time, because {reason}; report() lists them"
                 ),
-                stacklevel=5,
+                stacklevel=depth,
             )
 
     def report(self) -> PlanReport:

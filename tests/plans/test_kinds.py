@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import autograd_opt as ao
+import autograd_opt.api.compiled as compiled_module
+from autograd_opt.plans.recording import Before
 
 Tensor = torch.Tensor
 
@@ -389,3 +391,46 @@ def test_a_function_that_seeds_a_generator_is_not_repeated(name: str, profiled: 
             sys.setprofile(before)
     assert (repeats(compiled) > 0) is repeated
     assert bool(calls) is profiled
+
+
+def test_a_function_that_changes_what_it_sees_at_each_call_is_looked_at_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls are right each time; once it changes nothing any more, it is repeated."""
+    looks = []
+    monkeypatch.setattr(compiled_module, "Before", lambda *a: looks.append(a) or Before(*a))
+    counts = {"steps": 0, "limit": 100}
+
+    def step(x: Tensor) -> Tensor:
+        counts["steps"] = min(counts["steps"] + 1, counts["limit"])
+        return x * counts["steps"]
+
+    compiled = ao.compile(step)
+    with pytest.warns(UserWarning, match="changes what it sees"):
+        found = [compiled(torch.ones(1)).item() for _ in range(100)]
+    assert found == [*range(1, 101)]
+    assert len(looks) < 20
+    assert len(compiled.kinds) < 12
+    for _ in range(40):
+        assert compiled(torch.ones(1)).item() == 100
+    assert any("repeated" in str(kind) for kind in compiled.report().kinds)
+
+
+def test_calls_without_a_guard_stand_in_no_plans_way() -> None:
+    """A plan of the same function, for arguments of the same classes, goes on."""
+    seen: list[float] = []
+
+    def step(x: Tensor, keep: bool) -> Tensor:
+        if keep:
+            seen.append(float(len(seen)))
+        return x * 2
+
+    compiled = ao.compile(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(40):
+            compiled(torch.ones(2), True)
+    assert len(seen) == 40
+    still = list(seen)
+    for _ in range(40):
+        assert compiled(torch.ones(2), False).tolist() == [2.0, 2.0]
+    assert seen == still
+    assert any("repeated" in str(kind) for kind in compiled.report().kinds)
