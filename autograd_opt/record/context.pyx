@@ -230,6 +230,7 @@ cdef class Context:
     cdef public bint numbered            # are values numbered, whatever was learned at that place?
     cdef readonly Context outer
     cdef int paused                      # was recording paused in the thread that this graph was opened in?
+    cdef Py_ssize_t asked                # how many values had been asked for again when it was left last
     cdef int excluded                    # which of autograd's dispatch keys it has excluded in this thread
     cdef object manager, results
 
@@ -294,6 +295,7 @@ cdef class Context:
                     tape.retention.missed_bytes = known[0]
                     tape.start_counting(known[1])
                     tape.retention.steady = known[2]
+        self.asked = 0
         tape.graph = weakref(self)
         tape.plain = saving_hooks() == 0
         self.manager = None
@@ -400,6 +402,9 @@ cdef class Context:
     cdef int remember(self) except -1:
         """What the next graph opened here may hold for reuse: nothing, if nothing was found again."""
         cdef Tape tape = self.tape
+        if self.asked and self.asked == tape.hits + tape.recomputed:
+            return 0                         # left before, as a region's is by each run, and nothing was recorded since
+        self.asked = tape.hits + tape.recomputed
         if self.may_rest():
             learn_graph(self.place, tape)
         if not tape.optimize:
