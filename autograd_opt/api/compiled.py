@@ -37,22 +37,26 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 MOST_KINDS = 64
 """Kinds of calls that are remembered; the one not met for longest gives way."""
-MOST_CHANGES = 8
-"""Calls that changed what the function sees, and were not met again, before calls like them are no longer told apart."""
+MOST_LOOKS = 8
+"""Calls that cannot be repeated, of one kind or each of its own, before calls like them are looked at seldom."""
 
 
 @dataclass
 class Known:
-    """A kind of call that was met: what it is, and its repetition, or why it has none; neither after one call."""
+    """A kind of call that was met: what it is, and its repetition, or why it has none; neither after one call.
+
+    `former`: the calls like this one that were looked at seldom before it.
+    """
 
     guard: Guard | Unguarded
     repetition: Repetition | None
     reason: str = ""
     calls: int = 0
+    former: Unguarded | None = None
 
 
 class Unguarded:
-    """The calls like one for which no guard can be made; every call whose number is a power of two is asked anew."""
+    """The calls like one that cannot be repeated; every call whose number is a power of two is asked anew."""
 
     def __init__(self, leaves: list[Any], situation: Any) -> None:
         self.kinds = [*map(self.kind_of, leaves)]
@@ -61,8 +65,10 @@ class Unguarded:
 
     @staticmethod
     def kind_of(x: Any) -> Any:
-        """What two arguments have in common so that neither can be compared."""
-        return (type(x), x.layout, x.is_nested, x.is_conj(), x.is_neg()) if isinstance(x, Tensor) else type(x)
+        """What two arguments have in common that are like each other: numbers may differ."""
+        if isinstance(x, Tensor):
+            return type(x), x.layout, x.is_nested, x.is_conj(), x.is_neg()
+        return x if x is None or type(x) in (bool, str) else type(x)
 
     def holds(self, leaves: list[Any], situation: Any) -> bool:
         """True if a call is like these, and is not asked anew."""
@@ -132,8 +138,11 @@ class Compiled(Generic[P, R]):
         known.calls += 1
         repetition = known.repetition
         if repetition is None and not known.reason:
-            return self.planned(known, situation, args, kwargs)
-        if repetition is None or not repetition.lock.acquire(blocking=False):
+            return self.planned(known, leaves, situation, args, kwargs)
+        if repetition is None:
+            self.look_seldom(known, leaves, situation)
+            return self.region(self.function, args, kwargs)
+        if not repetition.lock.acquire(blocking=False):
             return self.region(self.function, args, kwargs)
         try:
             if self.check_every and known.calls % self.check_every == 0:
@@ -142,7 +151,16 @@ class Compiled(Generic[P, R]):
         finally:
             repetition.lock.release()
 
-    def planned(self, known: Known, situation: Any, args: Any, kwargs: Any) -> Any:
+    def look_seldom(self, known: Known, leaves: list[Any], situation: Any) -> None:
+        """Let a kind that cannot be repeated be compared no longer, once it was met often, with all that it sees."""
+        if isinstance(known.guard, Unguarded) or not (known.former or known.calls >= MOST_LOOKS):
+            return
+        self.kinds = [one for one in self.kinds if one is not known]
+        if not any(isinstance(one.guard, Unguarded) and one.guard.like(leaves, situation) for one in self.kinds):
+            known.guard = known.former or Unguarded(leaves, situation)
+            self.remember(known)
+
+    def planned(self, known: Known, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
         """A call from which the plan of its kind is made."""
         try:
             before = Before(self.function, (args, kwargs))
@@ -152,6 +170,8 @@ class Compiled(Generic[P, R]):
             known.reason = str(error)
             return self.region(self.function, args, kwargs)
         result, known.repetition, known.reason = self.recorded(before, args, kwargs)
+        if known.reason:
+            self.look_seldom(known, leaves, situation)
         return result
 
     def first(self, leaves: list[Any], situation: Any, args: Any, kwargs: Any) -> Any:
@@ -159,7 +179,7 @@ class Compiled(Generic[P, R]):
         refused = self.forgotten(leaves, situation)
         try:
             before = Before(self.function, (args, kwargs))
-            known = Known(before.guard(situation), None)
+            known = Known(before.guard(situation), None, former=refused)
         except Unrepeatable as error:
             self.remember(self.unguarded(refused or Unguarded(leaves, situation), str(error)))
             return self.region(self.function, args, kwargs)
@@ -173,8 +193,8 @@ class Compiled(Generic[P, R]):
             self.say(str(error))
             known.reason = str(error)
             once = [one for one in self.kinds if one.reason and not one.calls and isinstance(one.guard, Guard)]
-            if refused or len(once) >= MOST_CHANGES:
-                self.kinds = [one for one in self.kinds if one not in once]
+            if refused or len(once) >= MOST_LOOKS:
+                self.kinds = [one for one in self.kinds if not any(one is other for other in once)]
                 known = self.unguarded(refused or Unguarded(leaves, situation), str(error))
         self.remember(known)
         return result

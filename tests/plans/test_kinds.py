@@ -434,3 +434,25 @@ def test_calls_without_a_guard_stand_in_no_plans_way() -> None:
         assert compiled(torch.ones(2), False).tolist() == [2.0, 2.0]
     assert seen == still
     assert any("repeated" in str(kind) for kind in compiled.report().kinds)
+
+
+def test_calls_that_cannot_be_repeated_are_compared_seldom_with_what_they_see() -> None:
+    """A flag that was another one makes another kind, as ever."""
+    state = [torch.ones(2) for _ in range(50)]
+
+    def step(x: Tensor, look: bool) -> Tensor:
+        y = sum(state, x)
+        return y * 2 if look and float(y.sum()) > 0 else y
+
+    compiled = ao.compile(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            assert compiled(torch.ones(2), True).tolist() == [102.0, 102.0]
+    assert [type(known.guard).__name__ for known in compiled.kinds] == ["Unguarded"]
+    for _ in range(4):
+        assert compiled(torch.ones(2), False).tolist() == [51.0, 51.0]
+    state.append(torch.ones(2))
+    for look, value in [(True, 104.0), (False, 52.0)] * 3:
+        assert compiled(torch.ones(2), look).tolist() == [value, value]
+    assert sum("repeated" in str(kind) for kind in compiled.report().kinds) == 2
