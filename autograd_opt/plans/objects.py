@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import ctypes
 import functools
@@ -13,7 +14,7 @@ import threading
 import types
 import weakref
 from _ctypes import CFuncPtr
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,16 @@ def is_library(package: str) -> bool:
 def of_library(name: str | None) -> bool:
     """True if a module, or what is defined in it, belongs to a library."""
     return is_library((name or "").split(".")[0])
+
+
+@contextlib.contextmanager
+def nothing() -> Iterator[None]:
+    """A context that does nothing."""
+    yield
+
+
+MANAGER = type(nothing())
+"""The class of what a `contextlib.contextmanager` makes; as a decorator it makes another one at each call."""
 
 
 def state_of_generator(one: Any) -> Callable[[], Any] | None:
@@ -77,7 +88,14 @@ def reading(one: Any) -> Callable[[], Any] | None:
         return functools.partial(bytes, one)
     if isinstance(one, contextvars.ContextVar):
         return functools.partial(one.get, None)
+    if isinstance(one, threading.local):
+        return functools.partial(of_thread, one)
     return None
+
+
+def of_thread(one: threading.local) -> list[Any]:
+    """The names and values that an object has for the thread that asks."""
+    return [part for item in vars(one).items() for part in item]
 
 
 def size_of_buffer(one: Any) -> int | None:
@@ -93,8 +111,6 @@ def incomparable(one: Any) -> str:
     """Why nobody can tell whether an object is as it was; empty if somebody can."""
     if isinstance(getattr(type(one), "__next__", None), types.WrapperDescriptorType):
         return "an iterator"
-    if isinstance(one, threading.local):
-        return "what each thread has for itself"
     if isinstance(one, memoryview):
         return "a memoryview"
     if isinstance(one, random.SystemRandom):

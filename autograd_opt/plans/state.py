@@ -22,6 +22,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.plans import replay
 from autograd_opt.plans.capture import Unrepeatable
 from autograd_opt.plans.objects import (
+    MANAGER,
     incomparable,
     name_of_referent,
     of_library,
@@ -268,6 +269,8 @@ class Reached:
         kind = type(one)
         if kind in BARE:
             return self.of_elements(one)
+        if kind is MANAGER:
+            return [one.func, one.args, one.kwds]
         reason = incomparable(one)
         if reason:
             raise Unrepeatable(f"it reaches {reason}")

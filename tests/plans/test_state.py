@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import collections
+import contextlib
 import contextvars
 import functools
 import random
@@ -259,7 +260,6 @@ def generator() -> Iterator[int]:
 OPAQUE: dict[str, tuple[Callable[[], Any], Callable[[Any], float], str]] = {
     "iterator": (lambda: iter(range(99)), next, "an iterator"),
     "generator": (generator, next, "an iterator"),
-    "local": (threading.local, lambda one: len(vars(one)) + 1.0, "each thread"),
     "objects": (lambda: np.array([2.0, None]), lambda a: a[0], "an array of Python objects"),
     "large": (lambda: np.ones(100_000), lambda a: float(a[0]), "a large array"),
     "numpy Generator": (lambda: np.random.default_rng(0), lambda r: float(r.normal()), "random numbers outside torch"),
@@ -283,6 +283,57 @@ def test_state_that_nobody_can_compare(name: str, held: bool) -> None:
     for _ in range(5):
         assert f(torch.ones(1)).item() == torch.tensor([read(other.source)]).float().item()
     assert reason in f.report().kinds[0].reason
+
+
+def test_what_each_thread_has_for_itself_is_compared_in_the_thread_that_calls() -> None:
+    own = threading.local()
+    own.scale, own.weights = 2.0, [1.0]
+    f = ao.compile(lambda x: x * own.scale * sum(own.weights))
+    found: list[float] = []
+
+    def call(scale: float | None = None) -> None:
+        if scale is not None:
+            own.scale, own.weights = scale, [1.0]
+        found.append(f(torch.ones(1)).item())
+
+    for _ in range(3):
+        call()
+    own.scale = 3.0
+    call()
+    own.weights.append(1.0)
+    call()
+    for scale in (5.0, 3.0):
+        thread = threading.Thread(target=call, args=[scale])
+        thread.start()
+        thread.join()
+    call()
+    assert found == [2.0, 2.0, 2.0, 3.0, 6.0, 5.0, 3.0, 6.0]
+    assert any("repeated" in str(kind) for kind in f.report().kinds)
+
+
+SCALES = {"now": 2.0}
+
+
+@contextlib.contextmanager
+def doubled(key: str) -> Iterator[None]:
+    """Twice the scale of `key` inside."""
+    SCALES[key] *= 2
+    yield
+    SCALES[key] /= 2
+
+
+def test_a_function_decorated_by_a_context() -> None:
+    @doubled("now")
+    def product(x: Tensor) -> Tensor:
+        return x * SCALES["now"]
+
+    f = ao.compile(lambda x: product(x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for scale in (2.0, 2.0, 2.0, 3.0, 3.0, 3.0):
+            SCALES["now"] = scale
+            assert f(torch.ones(1)).item() == 2 * scale
+    assert all(kind.operations for kind in f.report().kinds)
 
 
 def test_what_no_code_names_is_in_nobodys_way() -> None:
