@@ -270,14 +270,6 @@ def without_hooks(program: Program, message: str) -> bool:
     return agree(program, [line for line in program.statements if "register_multi_grad_hook" not in line])
 
 
-def given_as_copies(program: Program, message: str) -> bool:
-    """Do both agree when what a Function of several results, or a checkpoint, returns is copied?"""
-    call = r"(?:\w+\.apply|function\('[^']*'\)\.apply|checkpoint)\(.*\)"
-    made = re.compile(rf"^((?:with [^:]*: )?\w+(?:, \w+)+ = )({call})$")
-    lines = [made.sub(r"\1(t.clone() for t in \2)", line) for line in program.statements]
-    return agree(program, lines)
-
-
 def kept_for_later(program: Program, message: str) -> bool:
     """Do both agree when no run frees what the one after it reads?"""
     lines = [line.replace(".backward()", ".backward(retain_graph=True)") for line in program.statements]
@@ -364,15 +356,6 @@ KNOWN = (
         r"rrelu\(.*inplace=True\)|cumprod_",
         "v = w * 1\nF.rrelu(v, inplace=True)\nF.relu6(v, inplace=True)\nv.sum().backward()",
         out_of_place,
-    ),
-    Known(
-        "an operand that a Function of several results returns as it is, written without a record: torch refuses its "
-        "next use, here it is used",
-        r"(?s)torch raises .*its base or another view of its base has been modified.*returns multiple views.*"
-        r"this library (None|RuntimeError.*modified by an inplace operation)",
-        r"\w+, \w+ = .*(apply|checkpoint)\(",
-        "u, v = checkpoint(lambda t, q: (t, q), d, y, use_reentrant=True)\nd **= 2\na = u * 2\nv.sum()",
-        given_as_copies,
     ),
     Known(
         "a second run through a `_foreach_mul_` by a number, which torch does not save there, unlike that of a `mul_`",
