@@ -41,7 +41,7 @@ MOST_LOOKS = 8
 """Calls that cannot be repeated, of one kind or each of its own, before calls like them are looked at seldom."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Known:
     """A kind of call that was met: what it is, and its repetition, or why it has none; neither after one call.
 
@@ -181,7 +181,7 @@ class Compiled(Generic[P, R]):
             before = Before(self.function, (args, kwargs))
             known = Known(before.guard(situation), None, former=refused)
         except Unrepeatable as error:
-            self.remember(self.unguarded(refused or Unguarded(leaves, situation), str(error)))
+            self.remember(self.unguarded(refused, leaves, situation, str(error)))
             return self.region(self.function, args, kwargs)
         drawn = python_state()
         result = self.region(self.function, args, kwargs)
@@ -194,14 +194,15 @@ class Compiled(Generic[P, R]):
             known.reason = str(error)
             once = [one for one in self.kinds if one.reason and not one.calls and isinstance(one.guard, Guard)]
             if refused or len(once) >= MOST_LOOKS:
-                self.kinds = [one for one in self.kinds if not any(one is other for other in once)]
-                known = self.unguarded(refused or Unguarded(leaves, situation), str(error))
+                self.kinds = [one for one in self.kinds if one not in once]
+                known = self.unguarded(refused, leaves, situation, str(error))
         self.remember(known)
         return result
 
-    def unguarded(self, guard: Unguarded, reason: str) -> Known:
+    def unguarded(self, former: Unguarded | None, leaves: list[Any], situation: Any, reason: str) -> Known:
         """The kind of calls that are recorded each time, and seldom looked at."""
         self.say(reason, 6)
+        guard = former or Unguarded(leaves, situation)
         return Known(guard, None, reason, guard.calls - 1)
 
     def forgotten(self, leaves: list[Any], situation: Any) -> Unguarded | None:

@@ -78,7 +78,8 @@ def classify(func: Any) -> Handler:
         return replaced
     twin = keyword_calls.twin_of(func)
     if any(twin in table for table in (CALLS, SPELLINGS, DECOMPOSE, INPLACE)):
-        return classify(twin) if not keyword_calls.place_of(func, "reduction") else averaged(classify(twin))
+        place = keyword_calls.place_of(func, "reduction")
+        return averaged(classify(twin), place) if place else classify(twin)
     name = getattr(func, "__name__", "")
     if name in NUMBERS:
         return routes.Numbers(routes.Write(inplace.opaque_handler) if name.endswith("_") else raw, NUMBERS[name])
@@ -178,10 +179,13 @@ def unbindable(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return torch_fallback.handler(func, args, kwargs)
 
 
-def averaged(handler: Handler) -> Handler:
-    """A loss of `torch.ops.aten`, which takes the mean where torch's own function of that name has no default."""
+def averaged(handler: Handler, place: int) -> Handler:
+    """A loss of `torch.ops.aten`, which takes the mean where its argument `place`, the reduction, is not given.
+
+    torch's own function of that name has no default.
+    """
     def call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = "reduction" in kwargs or len(args) > keyword_calls.place_of(func, "reduction")
+        given = "reduction" in kwargs or len(args) > place
         return handler(func, args, kwargs if given else {**kwargs, "reduction": 1})
     return call
 
