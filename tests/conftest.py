@@ -24,7 +24,8 @@ THEMSELVES = {
         test_while_a_trace_maps_modules_torch_calls_them""".split(),
     "getset": ["test_a_part_of_a_plain_tensor_is_assigned_as_in_torch"],
     "torch_functions": """test_the_weight_of_an_absolute_loss test_layers_that_torch_computes_in_one_kernel
-        test_its_warning_names_the_line_of_the_call test_torch_answers_its_own_questions_outside_a_graph_and_hands_functions_to_its_own_handler""".split(),
+        test_its_warning_names_the_line_of_the_call
+        test_torch_answers_its_own_questions_outside_a_graph_and_hands_functions_to_its_own_handler""".split(),
     "tensor_info": """test_a_function_that_says_something_else_is_not_used
         test_each_function_is_compared_with_its_property
         test_the_memory_of_an_operand_that_a_call_without_a_rule_does_not_need_is_freed""".split(),

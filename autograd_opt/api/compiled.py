@@ -36,7 +36,7 @@ Tensor = torch.Tensor
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 MOST_KINDS = 64
-"""Kinds of calls that are remembered; the one not met for longest gives way."""
+"""Kinds of calls that are remembered, with a guard or without; the one not met for longest gives way."""
 MOST_LOOKS = 8
 """Calls that cannot be repeated, of one kind or each of its own, before calls like them are looked at seldom."""
 
@@ -216,11 +216,11 @@ class Compiled(Generic[P, R]):
 
     def remember(self, known: Known) -> None:
         """Have a kind asked before all others; one that has no guard, after them."""
-        if isinstance(known.guard, Guard):
-            self.kinds.insert(0, known)
-            del self.kinds[MOST_KINDS:]
-        else:
-            self.kinds.append(known)
+        guarded = isinstance(known.guard, Guard)
+        self.kinds.insert(0 if guarded else len(self.kinds), known)
+        alike = [number for number, one in enumerate(self.kinds) if isinstance(one.guard, Guard) == guarded]
+        if len(alike) > MOST_KINDS:
+            del self.kinds[alike[-1 if guarded else 0]]
 
     def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""

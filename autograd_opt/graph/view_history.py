@@ -184,8 +184,9 @@ def written_since(t: Tensor, node: Any) -> bool:
 
 def own_flag(t: Tensor) -> bool:
     """Does a torch view that requires grad do so of its own, and not because its base does?"""
-    if not t.is_leaf:                   # read off its base by torch, after a write: here too
-        return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided")
+    if not t.is_leaf:                   # read off its base by torch, after a write: here too, unless that has a history
+        base, leaf = private.base_of(t), private.TensorBase.is_leaf
+        return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided") or not leaf.__get__(base)
     with torch_autograd():
         child = t.view_as(t) if t.layout is torch.strided else t.neg()
         (edge, _), = child.grad_fn.next_functions  # type: ignore[union-attr]
