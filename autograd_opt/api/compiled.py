@@ -218,9 +218,10 @@ class Compiled(Generic[P, R]):
         """Have a kind asked before all others; one that has no guard, after them."""
         guarded = isinstance(known.guard, Guard)
         self.kinds.insert(0 if guarded else len(self.kinds), known)
-        alike = [number for number, one in enumerate(self.kinds) if isinstance(one.guard, Guard) == guarded]
-        if len(alike) > MOST_KINDS:
-            del self.kinds[alike[-1 if guarded else 0]]
+        if len(self.kinds) > MOST_KINDS:
+            alike = [number for number, one in enumerate(self.kinds) if isinstance(one.guard, Guard) == guarded]
+            if len(alike) > MOST_KINDS:
+                del self.kinds[alike[-1 if guarded else 0]]
 
     def recorded(self, before: Before, args: Any, kwargs: Any) -> tuple[Any, Repetition | None, str]:
         """The result of a call that is recorded, its repetition, or why it has none."""

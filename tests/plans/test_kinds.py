@@ -456,3 +456,20 @@ def test_calls_that_cannot_be_repeated_are_compared_seldom_with_what_they_see() 
     for look, value in [(True, 104.0), (False, 52.0)] * 3:
         assert compiled(torch.ones(2), look).tolist() == [value, value]
     assert sum("repeated" in str(kind) for kind in compiled.report().kinds) == 2
+
+
+def test_kinds_that_give_way_are_of_the_sort_that_is_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that cannot be repeated stay known, however many kinds of others are met."""
+    monkeypatch.setattr(compiled_module, "MOST_KINDS", 3)
+
+    def step(x: Tensor, look: bool) -> Tensor:
+        return x * 2 if look and float(x.sum()) > 0 else x + 1
+
+    compiled = ao.compile(step)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            compiled(torch.ones(2), True)
+    for n in range(1, 9):
+        assert compiled(torch.ones(n), False).tolist() == [2.0] * n
+    assert [type(known.guard).__name__ for known in compiled.kinds] == ["Guard"] * 3 + ["Unguarded"]
