@@ -9,6 +9,7 @@
 #   make dev      tests of engine and optimizer in Python's development mode, with its debug allocator and all warnings as errors
 #   make hashes   tests with all hashes equal, so that only full comparisons tell keys apart
 #   make compact  tests with dead records dropped at every append, which finds what is dropped while somebody needs it
+#   make late     tests of engine and optimizer while every graph looks for views that are older than their history
 #   make bench    every table of docs/results (make bench SECTIONS="times chain" for some, ARGS=--resume to go on)
 #   make figures  write the figures, tables and pictures of README and docs anew
 #   make opinfo   every sample of torch's own database of operators, and the table docs/opinfo.md (an hour)
@@ -45,7 +46,7 @@ print(*project['optional-dependencies'][sys.argv[1]], sep='\n')"
 WITH = $(BIN)/python -c $(EXTRA) $(1) > $(VENV)/$(1).txt && $(PIP) -r $(VENV)/$(1).txt
 SOURCES := $(wildcard $(foreach kind,pyx pxd,autograd_opt/*/*.$(kind) autograd_opt/*/*/*.$(kind) passes/*.$(kind)))
 
-.PHONY: demo test debug hashes compact plain switches address undefined dev bench figures opinfo layouts matrix lint docs clean
+.PHONY: demo test debug hashes compact late plain switches address undefined dev bench figures opinfo layouts matrix lint docs clean
 
 demo: $(VENV)/.built
 	$(BIN)/autograd-opt demo $(ARGS)
@@ -59,7 +60,7 @@ debug hashes plain: $(VENV)/.built
 compact: $(VENV)/.built
 	$(BIN)/python scripts/variant.py $@ -q -n auto $(LIMIT) -m "not slow and not long and not gpu" $(or $(ARGS),$(COMPACTED))
 
-address undefined dev switches: $(VENV)/.built
+address undefined dev late switches: $(VENV)/.built
 	$(BIN)/python scripts/variant.py $@ -q -n auto $(LIMIT) -m "not slow and not long and not gpu" $(or $(ARGS),tests/engine tests/optimizer)
 
 # What fails is a line in the tables; the figures are filled in all the same.

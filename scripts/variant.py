@@ -5,6 +5,7 @@
     python scripts/variant.py undefined [pytest arguments] UBSan: what C leaves undefined
     python scripts/variant.py hashes [pytest arguments]    all hashes are equal: only full comparisons tell keys apart
     python scripts/variant.py compact [pytest arguments]   dead records are dropped at every append
+    python scripts/variant.py late [pytest arguments]      every graph looks for views that are older than their history
     python scripts/variant.py plain [pytest arguments]     no acceleration: torch's public interface alone
     python scripts/variant.py switches [pytest arguments]  once for each acceleration, which is off
     python scripts/variant.py dev [pytest arguments]       Python's development mode: its debug allocator, all warnings
@@ -38,7 +39,8 @@ Reports of a sanitizer are files, since pytest keeps what a test writes, and a p
 APART = {".git", ".asv", "build", "dist", "_build", "demo-output", "jupyter_execute", "__pycache__", ".hypothesis",
          *(f".{tool}_cache" for tool in ("pytest", "mypy", "ruff"))}
 HERE = {"hashes": {"AUTOGRAD_OPT_DEGENERATE_HASH": "1"}, "compact": {"AUTOGRAD_OPT_COMPACT": "1"},
-        "plain": {"AUTOGRAD_OPT_PLAIN": "1"}, "dev": {"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}}
+        "late": {"AUTOGRAD_OPT_LATE": "1"}, "plain": {"AUTOGRAD_OPT_PLAIN": "1"},
+        "dev": {"PYTHONDEVMODE": "1", "PYTHONWARNINGS": "error"}}
 """Variants of this build -> the variables that ask for them."""
 FOLDERS = {"passes": "autograd_opt/passes", "benchmarks": "autograd_opt/benchmarks"}
 """Folders at the top -> where an installed package has them."""

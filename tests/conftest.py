@@ -10,6 +10,7 @@ import torch
 from autograd_opt.abi import switches
 from autograd_opt.graph import tape as tapes
 from autograd_opt.record import context, resting
+from tests.late_base import late_base
 
 FOUND_AGAIN = frozenset("""
     test_profilers_and_modes_see_the_calls test_other_graphs_do_not test_described_as_they_are
@@ -51,6 +52,12 @@ def pytest_configure() -> None:
     hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True,
                                          suppress_health_check=[hypothesis.HealthCheck.too_slow])
     hypothesis.settings.load_profile("repeatable")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _late_base() -> tuple[torch.Tensor, torch.Tensor] | None:
+    """In `make late`, a tensor with views that are older than its history is alive in every test."""
+    return late_base() if os.environ.get("AUTOGRAD_OPT_LATE") else None
 
 
 @pytest.fixture(autouse=True)

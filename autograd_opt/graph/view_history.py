@@ -22,7 +22,7 @@ from autograd_opt.graph import node as nodes
 from autograd_opt.graph.handles import geometry
 from autograd_opt.graph.hooks import hooks_of
 from autograd_opt.graph.late_bases import base_became_late
-from autograd_opt.graph.references import requires_grad
+from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.graph.thread_state import torch_autograd
 from autograd_opt.graph.torch_names import output_number
 
@@ -185,8 +185,7 @@ def written_since(t: Tensor, node: Any) -> bool:
 def own_flag(t: Tensor) -> bool:
     """Does a torch view that requires grad do so of its own, and not because its base does?"""
     if not t.is_leaf:                   # read off its base by torch, after a write: here too, unless that has a history
-        base, leaf = private.base_of(t), private.TensorBase.is_leaf
-        return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided") or not leaf.__get__(base)
+        return t.grad_fn is None or not t.grad_fn.name().startswith("AsStrided") or has_history(private.base_of(t))
     with torch_autograd():
         child = t.view_as(t) if t.layout is torch.strided else t.neg()
         (edge, _), = child.grad_fn.next_functions  # type: ignore[union-attr]
@@ -212,7 +211,12 @@ def late(t: Tensor, own: bool = False) -> Any:
             return None
         leaf: Any = private.TensorBase.is_leaf
         torchs = "_made" not in t.__dict__
-        unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == private.version_of(t)
+        try:
+            unwritten = leaf.__get__(t) if torchs else t.__dict__["_made"] == private.version_of(t)
+        except RuntimeError:                    # torch refuses to say what a view made under no_grad is, once written
+            if torch.is_grad_enabled():
+                raise
+            return None
         if unwritten:
             return None if own else apart(t, torchs and making_of(t) == Making.NO_GRAD_MODE)
         if not torch.is_grad_enabled():
