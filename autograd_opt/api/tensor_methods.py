@@ -20,7 +20,16 @@ from autograd_opt.abi.original_functions import (
     TENSOR_BACKWARD,
 )
 from autograd_opt.engine import backward
-from autograd_opt.graph import handles, hooks, node_classes, references, thread_state, torch_names, view_history
+from autograd_opt.graph import (
+    boundary,
+    handles,
+    hooks,
+    node_classes,
+    references,
+    thread_state,
+    torch_names,
+    view_history,
+)
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.graph.tensor import CustomTensor
@@ -144,9 +153,15 @@ def give_to_torch(t: Tensor) -> None:
     Base.requires_grad.__set__(t, True)
 
 
+def torch_computed(t: Tensor) -> bool:
+    """True if torch has computed `t`, and no graph since."""
+    node = t.__dict__.get("_node")
+    return (node is None or node.is_leaf) and references.has_history(t)
+
+
 @special(getter("is_leaf"))
 def get_is_leaf(func: Any, args: Any, kwargs: Any) -> bool:
-    return history(args[0]) is None
+    return history(args[0]) is None and not torch_computed(args[0])
 
 
 @special(getter("grad_fn"))
@@ -154,7 +169,8 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     t = args[0]
     node = history(t)
     if node is None:
-        return None
+        with private.DisableTorchFunction():
+            return Base.grad_fn.__get__(t) if torch_computed(t) else None
     if thread_state.get_active() is not None:
         node = nodes.origin(handles.handle_of(t))
     return node_classes.show(view_history.origin(node))
@@ -162,11 +178,17 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
 
 @special(getter("retains_grad"))
 def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
-    node = args[0].__dict__.get("_node")
+    t = args[0]
+    node = t.__dict__.get("_node")
+    if t.__dict__.get("_retains_grad"):                 # also of a tensor that detach_ made a leaf
+        return True
+    if torch_computed(t):
+        with private.DisableTorchFunction():
+            return bool(Base.retains_grad.__get__(t))
     if node is None or node.is_leaf:
-        return bool(args[0].__dict__.get("_retains_grad"))      # of a tensor that detach_ made a leaf
+        return False
     hooks_there = view_history.origin(node).hooks
-    return (hooks_there is not None and hooks_there.retain) or bool(args[0].__dict__.get("_retains_grad"))
+    return hooks_there is not None and hooks_there.retain
 
 
 @special(getter("grad"))
@@ -187,6 +209,9 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
 @special(getter("output_nr"))
 def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
     node = args[0].__dict__.get("_node")
+    if torch_computed(args[0]):
+        with private.DisableTorchFunction():
+            return int(Base.output_nr.__get__(args[0]))
     return torch_names.output_number(node) if node is not None and node.op.name == "output" else 0
 
 
@@ -227,15 +252,15 @@ def detach_(func: Any, args: Any, kwargs: Any) -> Tensor:
         if view_history.shown_as_view(t):
             raise errors.GraphError(errors.at("Can't detach views in-place. Use detach() instead."))
         hooks.keep_hooks(t)
-        if type(t) is CustomTensor:
+        if type(t) is CustomTensor or thread_state.get_active() is not None:
             handles.become_leaf(t)
+        if references.has_history(t):           # also where a graph has written what torch had computed
+            boundary.outlive(t)
+            with torch_autograd():
+                Base.detach_(t)
+        if type(t) is CustomTensor:
             t._requires_grad = False
             return t
-        if thread_state.get_active() is not None:
-            handles.become_leaf(t)
-        if references.has_history(t):
-            with torch_autograd():
-                return Base.detach_(t)
         Base.requires_grad.__set__(t, False)
         return t
 

@@ -12,9 +12,12 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.abi.ctorch cimport ao_hold, ao_is_leaf, ao_is_view, ao_needs_grad, ao_set_type, ao_try_attr, ao_uses, ao_use_reads
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle
-from autograd_opt.graph.node cimport LEAF, MARK, NODE, NOWHERE, REQUIRES_GRAD, CustomTensor, Leads, Node, PlainTensor, tapes, version_of
+from autograd_opt.graph.node cimport (
+    LEAF, MARK, NODE, NOWHERE, REQUIRES_GRAD, CustomTensor, Leads, Node, PlainTensor, tape_by_id, tapes, version_of,
+)
 from autograd_opt.graph.leaf_nodes cimport leaf_tensor
 from autograd_opt.graph.tape cimport Tape, forgetter
+from autograd_opt.graph.thread_state import torch_autograd
 
 cdef extern from *:
     """
@@ -59,6 +62,40 @@ class Passage(torch.autograd.Function):
 
 # past what torch's own `apply` does for transforms and for functions with a `setup_context`
 cdef object passages = super(torch.autograd.Function, Passage).apply
+
+
+class Alias(torch.autograd.Function):
+    """The value of a tensor, which torch does not take for a view: its history stays that of the tensor as it is now."""
+
+    @staticmethod
+    def forward(ctx, t):
+        """The value, in the same memory."""
+        return t.detach()
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        """The cotangent as it is."""
+        return cotangent
+
+
+cdef object alias_of = super(torch.autograd.Function, Alias).apply
+
+
+cpdef int outlive(object t) except -1:
+    """Let leaves lead to the history that `t` has now, before `t` is detached in place."""
+    cdef Tape tape
+    cdef Node node
+    cdef list found = []
+    for number in list(tapes):
+        tape = tape_by_id(number)
+        if tape is not None:
+            found += [node for node in tape.histories or () if leaf_tensor(node) == <PyObject *>t]
+    if found:
+        with torch_autograd():
+            alias = alias_of(t)
+        for node in found:
+            node.value = alias
+    return 0
 
 
 cpdef int lead_on(list leaves, list tensors) except -1:

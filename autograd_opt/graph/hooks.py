@@ -161,6 +161,30 @@ def retain_grad(t: Tensor) -> None:
     t.__dict__["_retains_grad"] = True      # also when a write under no_grad moves it to a newer node
 
 
+def torch_retains(t: Tensor) -> Any:
+    """torch's node that computed `t`, if that is to retain its gradient."""
+    with private.DisableTorchFunction():
+        return t.grad_fn if t.retains_grad else None
+
+
+def take_over_retention(t: Tensor, node: Any, former: Any) -> None:
+    """Let `node`, to which a write has moved `t`, retain its gradient, as torch's node `former` of the old value would.
+
+    torch moves its retention with a write of its own.  Of this one it knows nothing, and goes on to retain the gradient
+    of the old value: a hook of its node puts the right one back.
+    """
+    hooks = hooks_of(node)
+    hooks.retain, hooks.owner = True, weakref.ref(t)
+    t.__dict__["_retains_grad"] = t.__dict__["_retained_by_torch"] = True
+
+    def put_back(_: Any, owner: Any = hooks.owner) -> None:
+        kept = owner()
+        if kept is not None and isinstance(kept.__dict__["_retained_by_torch"], torch.Tensor):
+            kept.grad, kept.__dict__["_retained_by_torch"] = kept.__dict__["_retained_by_torch"], True
+
+    former.register_prehook(put_back)
+
+
 def keep_hooks(t: Tensor) -> None:
     """`t.detach_()` cuts `t` off from its node, not from its hooks: as in torch both go on calling the same ones."""
     node = t.__dict__.get("_node")

@@ -21,7 +21,20 @@ made = False
 """Was a leaf made by `tensor` that requires grad?  torch's graph knows nothing of it."""
 
 
-class CustomTensor(torch.Tensor):
+class ComputedClass(type(torch.Tensor)):  # type: ignore[misc]
+    """The class of `CustomTensor`, whose instances are, to `isinstance`, also Parameters and other subclasses.
+
+    They are instances of the class of what is computed where nothing is recorded, and programs compare classes so:
+    `torch.testing.assert_close(module.weight, computed)` refuses two classes of which neither is the other's.
+    """
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        if cls is not CustomTensor or type(instance) is torch.Tensor:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, torch.Tensor)
+
+
+class CustomTensor(torch.Tensor, metaclass=ComputedClass):
     """A torch tensor that an `AutogradGraph` can record.
 
     Made by `autograd_opt.tensor` (leaves) and by every recorded operation.  Outside any

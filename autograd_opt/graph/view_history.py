@@ -20,7 +20,7 @@ from autograd_opt.abi import torch_private as private
 from autograd_opt.graph import handles, refusals, thread_state
 from autograd_opt.graph import node as nodes
 from autograd_opt.graph.handles import geometry
-from autograd_opt.graph.hooks import hooks_of
+from autograd_opt.graph.hooks import hooks_of, take_over_retention, torch_retains
 from autograd_opt.graph.late_bases import base_became_late
 from autograd_opt.graph.references import has_history, requires_grad
 from autograd_opt.graph.thread_state import torch_autograd
@@ -47,6 +47,7 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
     old = target.__dict__.get("_node")
     # a node without users drops its hooks
     hooks = None if old is None or old.is_leaf else origin(old).hooks
+    former = torch_retains(target) if retains and hooks is None and below is not None and below.requires_grad else None
     node = make()
     if hooks is not None and not retains:
         joined = hooks.tensor if hooks.joined is None else hooks.joined
@@ -58,6 +59,8 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
     if hooks is not None and hooks.retain:
         hooks.retain = False
         hooks_of(node).retain, hooks_of(node).owner = True, hooks.owner
+    elif former is not None:
+        take_over_retention(target, node, former)
     return node
 
 

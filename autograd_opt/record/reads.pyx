@@ -10,7 +10,9 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 
 from autograd_opt.abi import torch_private as private
-from autograd_opt.abi.ctorch cimport ao_all_off, ao_is_view, ao_needs_grad, ao_plain, ao_strided, ao_try_attr, ao_use_reads
+from autograd_opt.abi.ctorch cimport (
+    ao_all_off, ao_is_leaf, ao_is_view, ao_needs_grad, ao_plain, ao_strided, ao_try_attr, ao_use_reads,
+)
 from autograd_opt.abi.tensor_info import reads_address
 from autograd_opt.graph.handles cimport handle, held_node
 from autograd_opt.graph.node cimport (
@@ -98,7 +100,7 @@ cdef object read_gradient(PyObject *t, void *place):
 cdef object leaf_to_read(PyObject *t):
     """The tape whose mode would be asked about `t`, if nothing can have computed `t`; None where torch has to be asked."""
     if recording() == NULL or not ordinary(<object>t) or not ao_plain(<object>t) or ao_is_view(<object>t) \
-            or computed(<object>t) is not None:
+            or computed(<object>t) is not None or not ao_is_leaf(<object>t):
         return None
     return ours_to_read(t)
 
