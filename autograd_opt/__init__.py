@@ -31,6 +31,7 @@ else:
     from autograd_opt.engine.task import GraphTask as GraphTask
     from autograd_opt.errors import (
         ArgumentError,
+        ArgumentTypeError,
         AutogradOptError,
         FreedGraphError,
         GraphError,
@@ -65,6 +66,7 @@ else:
 __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
+    "ArgumentTypeError",
     "AutogradGraph",
     "AutogradOptError",
     "CustomFunction",

@@ -121,9 +121,11 @@ def check_torch(version: str) -> None:
         raise ImportError(
             f"autograd_opt needs torch {oldest} or newer, this is {version}: pip install 'torch>={oldest}'")
     if newer_than_tested(version):
+        how = "with its accelerations, as AUTOGRAD_OPT_PLAIN=0 asks" if os.environ.get("AUTOGRAD_OPT_PLAIN") == "0" \
+            else "without its accelerations"
         warnings.warn(
             f"torch {version} is newer than {_dotted(NEWEST_TORCH)}, the newest that autograd_opt was tested with: "
-            "it runs without its accelerations; `autograd-opt doctor` says more", RuntimeWarning, stacklevel=4)
+            f"it runs {how}; `autograd-opt doctor` says more", RuntimeWarning, stacklevel=4)
 
 
 def tested_pythons() -> str:

@@ -70,7 +70,7 @@ class Drawings:
 
         Raises
         ------
-        ArgumentError : another ending, or a limit of none.
+        ArgumentError : an unknown ending, or a `limit` below 1.
         OutsideGraphError : the graph's context has been left, and the nodes with it.
         UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
         """

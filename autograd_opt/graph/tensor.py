@@ -22,11 +22,17 @@ made = False
 
 
 class ComputedClass(type(torch.Tensor)):  # type: ignore[misc]
-    """The class of `CustomTensor`, whose instances are, to `isinstance`, also Parameters and other subclasses.
+    """The class of `CustomTensor`, which compares as `torch.Tensor` does, the class of what torch computes.
 
-    They are instances of the class of what is computed where nothing is recorded, and programs compare classes so:
-    `torch.testing.assert_close(module.weight, computed)` refuses two classes of which neither is the other's.
+    Programs compare the classes of two tensors: `type(a) != type(b)`, `type(x) == torch.Tensor`, a dictionary of
+    classes, `isinstance(module.weight, type(computed))` in `torch.testing.assert_close`.  `is` tells the two apart.
     """
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (cls is CustomTensor and other is torch.Tensor)
+
+    def __hash__(cls) -> int:
+        return HASH if cls is CustomTensor else super().__hash__()
 
     def __instancecheck__(cls, instance: object) -> bool:
         if cls is not CustomTensor or type(instance) is torch.Tensor:
@@ -34,12 +40,14 @@ class ComputedClass(type(torch.Tensor)):  # type: ignore[misc]
         return isinstance(instance, torch.Tensor)
 
 
+HASH = hash(torch.Tensor)
+
+
 class CustomTensor(torch.Tensor, metaclass=ComputedClass):
     """A torch tensor that an `AutogradGraph` can record.
 
     Made by `autograd_opt.tensor` (leaves) and by every recorded operation.  Outside any
-    graph it computes as a plain tensor does, and nothing is recorded.  `api/tensor.py` adds what users
-    call on it, the recorder its operators.
+    graph it computes as a plain tensor does, and nothing is recorded.  It has all methods of `torch.Tensor`.
 
     >>> import autograd_opt as ao
     >>> x = ao.tensor([1.0, 2.0])

@@ -51,12 +51,28 @@ def test_the_class_tells_computed_tensors_from_plain_ones() -> None:
     assert not issubclass(nn.Parameter, ao.CustomTensor)
 
 
+def test_classes_are_compared_as_torchs_own() -> None:
+    plain = torch.ones(2, requires_grad=True)
+    with ao.AutogradGraph():
+        computed = plain * 2
+    assert type(computed) == type(plain)  # noqa: E721
+    assert type(plain) == type(computed)  # noqa: E721
+    assert not type(computed) != torch.Tensor  # noqa: E721, SIM202
+    assert type(computed) is not torch.Tensor
+    assert type(computed) in {torch.Tensor: 1}
+    assert type(computed) in (nn.Parameter, torch.Tensor)
+    assert type(computed) not in (nn.Parameter, Marked)
+    assert type(computed) != type(nn.Parameter(plain.detach()))  # noqa: E721
+    assert {type(computed), torch.Tensor, Marked} == {torch.Tensor, Marked}
+
+
 def test_a_class_over_it_has_its_own_instances_alone() -> None:
     class Over(ao.CustomTensor):
         pass
 
     assert not isinstance(nn.Parameter(torch.ones(1)), Over)
     assert not isinstance(torch.ones(1), Over)
+    assert Over != ao.CustomTensor != nn.Parameter
     assert isinstance(torch.ones(1).as_subclass(Over), Over)
 
 

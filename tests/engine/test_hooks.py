@@ -184,7 +184,7 @@ def order_of_hooks(new):
 
 @hooks("test_hook_edge_case_when_called_with_grad")
 def hooks_that_run_for_grad(new):
-    """grad() runs the tensor hooks of captured inputs, not the hooks of their nodes."""
+    """grad() runs the tensor hooks of captured inputs, which change what it returns, not the hooks of their nodes."""
     counts = [0, 0, 0]
     a = new.scalar(2.0)
     b = a * 2
@@ -195,17 +195,21 @@ def hooks_that_run_for_grad(new):
             counts[k] += 1
         return hook
 
-    b.register_hook(count(0))
-    a.register_hook(count(0))
+    def scaled(g):
+        counts[0] += 1
+        return g * 10
+
+    b.register_hook(scaled)
+    a.register_hook(scaled)
     b.grad_fn.register_hook(count(1))
     b.grad_fn.register_prehook(count(2))
     out = []
     for run in (lambda: grad(c, b, retain_graph=True), lambda: grad(c, (a, b), retain_graph=True),
                 lambda: c.backward(retain_graph=True), lambda: c.backward(inputs=(a, b), retain_graph=True)):
-        run()
-        out.append(counts[:])
+        found = run()
+        out.append((counts[:], found))
         counts[:] = [0, 0, 0]
-    return out
+    return out, a.grad
 
 
 @hooks("test_tensor_hooks_inplace")

@@ -44,7 +44,7 @@ def draw_comparison(graph: Any, path: Any = None, *, limit: int | None = None) -
 
     Raises
     ------
-    ArgumentError : an unknown ending, or a limit of none.
+    ArgumentError : an unknown ending, or a `limit` below 1.
     OutsideGraphError : the graph's context has been left, and the nodes with it.
     UnsupportedError : SVG or PNG without the program `dot` of Graphviz.
 

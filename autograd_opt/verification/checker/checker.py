@@ -8,8 +8,8 @@ then used: an operator that is linear in a slot is distributed over it, which me
 original's value numbers again.  A claim that fails is dropped; the goals decide.
 
 Trusted: `numbering`, `linear_combinations`, `propagate` and this file, the tables of `linear`
-(each line proved by `lemmas`), and the programs' construction (`reading`, `tracer`,
-`rule_traces`, `adjoint`).
+(each line proved by `lemmas`), and the programs' construction (`reading`, `tracer`, `calls`, `shapes`,
+`rule_traces`, `user_rules`, `user_rule_variants`, `adjoint`).
 Not trusted: leaders, claims, passes, executor, kernels.
 """
 
