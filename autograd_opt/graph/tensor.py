@@ -24,23 +24,20 @@ made = False
 class ComputedClass(type(torch.Tensor)):  # type: ignore[misc]
     """The class of `CustomTensor`, which compares as `torch.Tensor` does, the class of what torch computes.
 
-    Programs compare the classes of two tensors: `type(a) != type(b)`, `type(x) == torch.Tensor`, a dictionary of
-    classes, `isinstance(module.weight, type(computed))` in `torch.testing.assert_close`.  `is` tells the two apart.
+    Programs compare the classes of two tensors: `type(a) != type(b)`, `type(x) == torch.Tensor`,
+    `isinstance(module.weight, type(computed))` in `torch.testing.assert_close`.  `is` tells the two apart, and so do
+    sets and dictionaries, since the hashes differ: by a set of classes torch finds whose `__torch_function__` to call.
     """
 
     def __eq__(cls, other: object) -> bool:
         return cls is other or (cls is CustomTensor and other is torch.Tensor)
 
-    def __hash__(cls) -> int:
-        return HASH if cls is CustomTensor else super().__hash__()
+    __hash__ = type.__hash__
 
     def __instancecheck__(cls, instance: object) -> bool:
         if cls is not CustomTensor or type(instance) is torch.Tensor:
             return super().__instancecheck__(instance)
         return isinstance(instance, torch.Tensor)
-
-
-HASH = hash(torch.Tensor)
 
 
 class CustomTensor(torch.Tensor, metaclass=ComputedClass):

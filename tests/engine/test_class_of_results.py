@@ -59,11 +59,24 @@ def test_classes_are_compared_as_torchs_own() -> None:
     assert type(plain) == type(computed)  # noqa: E721
     assert not type(computed) != torch.Tensor  # noqa: E721, SIM202
     assert type(computed) is not torch.Tensor
-    assert type(computed) in {torch.Tensor: 1}
     assert type(computed) in (nn.Parameter, torch.Tensor)
     assert type(computed) not in (nn.Parameter, Marked)
     assert type(computed) != type(nn.Parameter(plain.detach()))  # noqa: E721
-    assert {type(computed), torch.Tensor, Marked} == {torch.Tensor, Marked}
+
+
+def test_sets_of_classes_tell_them_apart() -> None:
+    """By such a set torch finds whose `__torch_function__` to call; outside a context, that of the computed one."""
+    plain, leaf = torch.rand(2), ao.tensor([0.2, 0.3])
+    with ao.AutogradGraph():
+        computed = leaf * 2
+    assert len({type(computed), torch.Tensor}) == 2
+    assert torch.overrides._get_overloaded_args((plain, computed)) == [computed, plain]
+    for operands in ((plain, computed), (computed, plain)):
+        found = nn.functional.mse_loss(*operands)
+        assert type(found) is ao.CustomTensor
+        assert found.requires_grad
+    with pytest.raises(ao.GraphError):
+        nn.functional.mse_loss(plain, computed).backward()
 
 
 def test_a_class_over_it_has_its_own_instances_alone() -> None:
