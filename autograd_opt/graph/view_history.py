@@ -47,7 +47,8 @@ def moved(target: Tensor, below: Any, make: Callable[[], Any], retains: bool = T
     old = target.__dict__.get("_node")
     # a node without users drops its hooks
     hooks = None if old is None or old.is_leaf else origin(old).hooks
-    former = torch_retains(target) if retains and hooks is None and below is not None and below.requires_grad else None
+    theirs = retains and (old is None or old.is_leaf) and below is not None and below.requires_grad
+    former = torch_retains(target) if theirs else None
     node = make()
     if hooks is not None and not retains:
         joined = hooks.tensor if hooks.joined is None else hooks.joined
