@@ -89,6 +89,15 @@ def register_pass(
 ) -> Pass:
     """Make a pass available by name, to every pipeline built from now on.
 
+    Parameters
+    ----------
+    name
+        By which `passes=` selects it.
+    run
+        From a table of nodes and what earlier passes found to what this one finds.
+    exact, trusted, keeps_sums, repeatable
+        What it promises, as the attributes of `Pass` say.
+
     Raises
     ------
     ArgumentError

@@ -177,6 +177,17 @@ def jacobian(func: Function, inputs: Any, create_graph: bool = False, strict: bo
     strategy : "reverse-mode"; "forward-mode" gives the same numbers by the same means.
     optimize : merge repeated work, in a graph of this call's own.
 
+    Returns
+    -------
+    A tensor of the output's shape followed by the input's: (3, 2) for an output of 3 and an input of 2 elements.
+    A tuple of inputs, or of outputs, gives a tuple of them; both give a tuple, by outputs, of tuples.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError : wrong options, or inputs that are no tensors.
+    GraphError : `strict` and an output that does not depend on an input.
+    OutsideGraphError : `create_graph` outside any graph.
+
     >>> import torch, autograd_opt as ao
     >>> ao.jacobian(lambda x: x * x.sum(), torch.tensor([1.0, 2.0]))
     tensor([[4., 1.],
@@ -203,7 +214,9 @@ def hessian(func: Function, inputs: Any, create_graph: bool = False, strict: boo
             outer_jacobian_strategy: str = "reverse-mode", *, optimize: bool = False) -> Any:
     """The Hessian of a function with one value, in the structure that torch gives it.
 
-    The parameters are those of `jacobian`.
+    The parameters and errors are those of `jacobian`; its `strategy` is called `outer_jacobian_strategy` here, as in
+    torch.  The result has the input's shape twice: (2, 3, 2, 3) for an input of shape (2, 3).  A tuple of inputs gives
+    a tuple of tuples.
 
     >>> import torch, autograd_opt as ao
     >>> ao.hessian(lambda x: (x ** 3).sum(), torch.tensor([1.0, 2.0]), optimize=True)
@@ -305,7 +318,8 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
          optimize: bool = False) -> Function:
     """A function that returns the gradient of `func`; nests for higher orders.
 
-    The parameters are those of `value_and_grad`.
+    The parameters and errors are those of `value_and_grad`.  The gradient has the shape and dtype of the argument; a
+    tuple of `argnums` gives a tuple of gradients.
 
     >>> import torch, autograd_opt as ao
     >>> f = lambda x: x ** 3
