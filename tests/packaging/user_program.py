@@ -208,6 +208,7 @@ show(verify.ENGINES)
 try:
     show(graph.verify(budget=budget))
 except (ao.VerificationError, ao.GraphError, ao.GraphMismatchError, ao.OutsideGraphError, ao.FreedGraphError,
-        ao.InplaceError, ao.UnsupportedError, ao.ArgumentError, ao.GradcheckError, ao.AutogradOptError) as error:
+        ao.InplaceError, ao.UnsupportedError, ao.ArgumentError, ao.ArgumentTypeError, ao.GradcheckError,
+        ao.AutogradOptError) as error:
     print(error)
 show(ao.__version__.strip())
