@@ -153,15 +153,9 @@ def give_to_torch(t: Tensor) -> None:
     Base.requires_grad.__set__(t, True)
 
 
-def torch_computed(t: Tensor) -> bool:
-    """True if torch has computed `t`, and no graph since."""
-    node = t.__dict__.get("_node")
-    return (node is None or node.is_leaf) and references.has_history(t)
-
-
 @special(getter("is_leaf"))
 def get_is_leaf(func: Any, args: Any, kwargs: Any) -> bool:
-    return history(args[0]) is None and not torch_computed(args[0])
+    return history(args[0]) is None and not references.torch_computed(args[0])
 
 
 @special(getter("grad_fn"))
@@ -170,7 +164,7 @@ def get_grad_fn(func: Any, args: Any, kwargs: Any) -> Any:
     node = history(t)
     if node is None:
         with private.DisableTorchFunction():
-            return Base.grad_fn.__get__(t) if torch_computed(t) else None
+            return Base.grad_fn.__get__(t) if references.torch_computed(t) else None
     if thread_state.get_active() is not None:
         node = nodes.origin(handles.handle_of(t))
     return node_classes.show(view_history.origin(node))
@@ -182,7 +176,7 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = t.__dict__.get("_node")
     if t.__dict__.get("_retains_grad"):                 # also of a tensor that detach_ made a leaf
         return True
-    if torch_computed(t):
+    if references.torch_computed(t):
         with private.DisableTorchFunction():
             return bool(Base.retains_grad.__get__(t))
     if node is None or node.is_leaf:
@@ -209,7 +203,7 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
 @special(getter("output_nr"))
 def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
     node = args[0].__dict__.get("_node")
-    if torch_computed(args[0]):
+    if references.torch_computed(args[0]):
         with private.DisableTorchFunction():
             return int(Base.output_nr.__get__(args[0]))
     return torch_names.output_number(node) if node is not None and node.op.name == "output" else 0

@@ -107,6 +107,12 @@ def has_history(t: Tensor) -> bool:
         return not private.TensorBase.is_leaf.__get__(t)
 
 
+def torch_computed(t: Tensor) -> bool:
+    """True if torch has computed `t`, and no graph since."""
+    node = t.__dict__.get("_node")
+    return (node is None or node.is_leaf) and has_history(t)
+
+
 def base_requires_grad(t: Tensor) -> bool:
     """Is `t` a view of a tensor that requires grad?"""
     with private.DisableTorchFunction():

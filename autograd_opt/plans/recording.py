@@ -24,7 +24,7 @@ from autograd_opt.abi.torch_private import tree_flatten, tree_unflatten
 from autograd_opt.engine import torch_histories
 from autograd_opt.engine.torch_engine import entered, outside
 from autograd_opt.graph import boundary, thread_state
-from autograd_opt.graph.references import requires_grad
+from autograd_opt.graph.references import requires_grad, torch_computed
 from autograd_opt.plans import replay, results
 from autograd_opt.plans.capture import Kernel, Unrepeatable, Watch
 from autograd_opt.plans.optimizing import without
@@ -197,7 +197,8 @@ class Recorded:
             raise Unrepeatable("an operand has hooks")
         known = self.before.sources
         made = [t for t in self.results if isinstance(t, Tensor) and id(t) not in known]
-        if any(isinstance(t, torch.nn.Parameter) or (t.requires_grad and t.grad_fn is None) for t in made):
+        if any(isinstance(t, torch.nn.Parameter) or (t.requires_grad and (t.grad_fn is None or torch_computed(t)))
+               for t in made):
             raise Unrepeatable("it returns a leaf that is no operand")
         open_results = {id(t): t for t in made if t.grad_fn is not None}
         if open_results and not self.watch.reason:
