@@ -197,8 +197,9 @@ class Recorded:
             raise Unrepeatable("an operand has hooks")
         known = self.before.sources
         made = [t for t in self.results if isinstance(t, Tensor) and id(t) not in known]
-        if any(isinstance(t, torch.nn.Parameter) or (t.requires_grad and (t.grad_fn is None or torch_computed(t)))
-               for t in made):
+        inside = thread_state.get_active() is not None
+        if any(isinstance(t, torch.nn.Parameter)
+               or (t.requires_grad and (t.grad_fn is None or (inside and torch_computed(t)))) for t in made):
             raise Unrepeatable("it returns a leaf that is no operand")
         open_results = {id(t): t for t in made if t.grad_fn is not None}
         if open_results and not self.watch.reason:
