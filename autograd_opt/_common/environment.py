@@ -108,6 +108,11 @@ def check_python(found: tuple[int, ...], free_threaded: bool = False) -> None:
         raise ImportError("autograd_opt needs a Python with the global interpreter lock; this is a free-threaded build")
 
 
+def plain_asked() -> str:
+    """The value of `AUTOGRAD_OPT_PLAIN`, without spaces."""
+    return os.environ.get("AUTOGRAD_OPT_PLAIN", "").replace(" ", "")
+
+
 def check_torch(version: str) -> None:
     """Raise ImportError for a torch that is too old; warn of one that is newer than all that were tested.
 
@@ -121,7 +126,7 @@ def check_torch(version: str) -> None:
         raise ImportError(
             f"autograd_opt needs torch {oldest} or newer, this is {version}: pip install 'torch>={oldest}'")
     if newer_than_tested(version):
-        how = "with its accelerations, as AUTOGRAD_OPT_PLAIN=0 asks" if os.environ.get("AUTOGRAD_OPT_PLAIN") == "0" \
+        how = "with its accelerations, as AUTOGRAD_OPT_PLAIN=0 asks" if plain_asked() == "0" \
             else "without its accelerations"
         warnings.warn(
             f"torch {version} is newer than {_dotted(NEWEST_TORCH)}, the newest that autograd_opt was tested with: "

@@ -7,11 +7,9 @@ torch that is newer than all that were tested, where they are off otherwise.  It
 
 from __future__ import annotations
 
-import os
-
 import torch
 
-from autograd_opt._common.environment import newer_than_tested
+from autograd_opt._common.environment import newer_than_tested, plain_asked
 
 PARTS = {
     "tensor_info": "what a tensor is (type, sizes, version, memory) by torch's C functions and fields",
@@ -25,7 +23,7 @@ PARTS = {
 }
 """Name of an acceleration -> what it does."""
 
-ASKED = os.environ.get("AUTOGRAD_OPT_PLAIN", "").replace(" ", "")
+ASKED = plain_asked()
 UNTESTED = newer_than_tested(torch.__version__)
 
 

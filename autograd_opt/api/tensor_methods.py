@@ -176,11 +176,9 @@ def get_retains_grad(func: Any, args: Any, kwargs: Any) -> bool:
     node = t.__dict__.get("_node")
     if t.__dict__.get("_retains_grad"):                 # also of a tensor that detach_ made a leaf
         return True
-    if references.torch_computed(t):
+    if node is None or node.is_leaf:
         with private.DisableTorchFunction():
             return bool(Base.retains_grad.__get__(t))
-    if node is None or node.is_leaf:
-        return False
     hooks_there = view_history.origin(node).hooks
     return hooks_there is not None and hooks_there.retain
 
@@ -203,10 +201,10 @@ def get_grad(func: Any, args: Any, kwargs: Any) -> Any:
 @special(getter("output_nr"))
 def get_output_nr(func: Any, args: Any, kwargs: Any) -> int:
     node = args[0].__dict__.get("_node")
-    if references.torch_computed(args[0]):
+    if node is None or node.is_leaf:
         with private.DisableTorchFunction():
             return int(Base.output_nr.__get__(args[0]))
-    return torch_names.output_number(node) if node is not None and node.op.name == "output" else 0
+    return torch_names.output_number(node) if node.op.name == "output" else 0
 
 
 @special(RETAIN_GRAD)

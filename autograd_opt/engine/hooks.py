@@ -60,8 +60,8 @@ def keep(hooks: NodeHooks, node: Any, g: Any, task: Any) -> None:
     if "_node" in t.__dict__:
         with user_code(task, node):
             retain(t, copied(g) if t.grad is None else t.grad + g)
-            if "_retained_by_torch" in t.__dict__:
-                t.__dict__["_retained_by_torch"] = t.grad
+            if "_retained_here" in t.__dict__:
+                t.__dict__["_retained_here"] = t.grad
     else:                                       # a region has handed it out
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")         # torch does not know that it was asked for its gradient

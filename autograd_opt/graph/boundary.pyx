@@ -64,21 +64,17 @@ class Passage(torch.autograd.Function):
 cdef object passages = super(torch.autograd.Function, Passage).apply
 
 
-class Alias(torch.autograd.Function):
-    """The value of a tensor, which torch does not take for a view: its history stays that of the tensor as it is now."""
+class Alias(Passage):
+    """Tensors in the memory of others, with their histories; torch takes them for no views, which follow their base."""
 
     @staticmethod
-    def forward(ctx, t):
-        """The value, in the same memory."""
-        return t.detach()
-
-    @staticmethod
-    def backward(ctx, cotangent):
-        """The cotangent as it is."""
-        return cotangent
+    def forward(ctx, *tensors):
+        """The values, where they are."""
+        ctx.set_materialize_grads(False)
+        return tuple([t.detach() for t in tensors])
 
 
-cdef object alias_of = super(torch.autograd.Function, Alias).apply
+cdef object aliases = super(torch.autograd.Function, Alias).apply
 
 
 cpdef int outlive(object t) except -1:
@@ -92,7 +88,7 @@ cpdef int outlive(object t) except -1:
             found += [node for node in tape.histories or () if leaf_tensor(node) == <PyObject *>t]
     if found:
         with torch_autograd():
-            alias = alias_of(t)
+            alias, = aliases(t)
         for node in found:
             node.value = alias
     return 0

@@ -175,12 +175,13 @@ def take_over_retention(t: Tensor, node: Any, former: Any) -> None:
     """
     hooks = hooks_of(node)
     hooks.retain, hooks.owner = True, weakref.ref(t)
-    t.__dict__["_retains_grad"] = t.__dict__["_retained_by_torch"] = True
+    t.__dict__["_retains_grad"] = True
+    t.__dict__["_retained_here"] = None     # from a run of this library's until torch's goes on from it
 
     def put_back(_: Any, owner: Any = hooks.owner) -> None:
-        kept = owner()
-        if kept is not None and isinstance(kept.__dict__["_retained_by_torch"], torch.Tensor):
-            kept.grad, kept.__dict__["_retained_by_torch"] = kept.__dict__["_retained_by_torch"], True
+        written = owner()
+        if written is not None and written.__dict__["_retained_here"] is not None:
+            written.grad, written.__dict__["_retained_here"] = written.__dict__["_retained_here"], None
 
     former.register_prehook(put_back)
 

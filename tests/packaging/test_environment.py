@@ -37,6 +37,13 @@ def test_a_torch_newer_than_tested_runs_plainly_with_a_warning() -> None:
     assert "without its accelerations" in done.stderr
 
 
+@pytest.mark.parametrize(("asked", "how"), [("0", "with its"), ("", "without its"), ("1", "without its")])
+def test_the_warning_says_whether_it_runs_plainly(monkeypatch: pytest.MonkeyPatch, asked: str, how: str) -> None:
+    monkeypatch.setenv("AUTOGRAD_OPT_PLAIN", asked)
+    with pytest.warns(RuntimeWarning, match=f"it runs {how} accelerations"):
+        environment.check_torch("3.0")
+
+
 @pytest.mark.parametrize("version", [(3, 10), (3, 14), (4, 0)])
 def test_other_pythons_are_refused(version: tuple[int, int]) -> None:
     with pytest.raises(ImportError, match=r"needs a Python from 3.11 to 3.13"):
